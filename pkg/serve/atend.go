@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// AtEnd calls f when ctx ends, and not later than wait, which returns after f. A server may return before ctx's AfterFunc has begun.
+// AtEnd calls f once: when ctx ends, or when the caller calls wait, whichever is first. wait returns after f has returned. Use it where a
+// server may return before an AfterFunc of ctx has started.
 func AtEnd(ctx context.Context, f func()) (wait func()) {
 	once := sync.OnceFunc(f)
 	forget := context.AfterFunc(ctx, once)

@@ -19,14 +19,14 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// opens are the paths that need no credentials.
+// opens reports whether a request needs no credentials.
 func opens(r *http.Request) bool {
 	return r.Method == http.MethodGet && (r.URL.Path == healthPath || r.URL.Path == openAPIPath)
 }
 
 type callerKey struct{}
 
-// admitted authenticates the caller before any of a body is read.
+// admitted authenticates the caller before any of the body is read.
 func (s *Server) admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Admit == nil {
@@ -52,15 +52,15 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 	})
 }
 
-// refuse responds without reading the body. The connection ends with the response; because net/http would read on, and a caller
-// that sends endless requests and reads no response could fill the kernel's buffers with them.
+// refuse responds without reading the body, and closes the connection after the response. Otherwise net/http would continue to read, and a
+// caller that sends requests without end and reads no response could fill the kernel's buffers.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	problem.FromError(err).Write(w)
 }
 
-// conversation serves requests that may last for days, and send any amount. Once one has ended, the rest of the request arrives
-// in time or not at all.
+// conversation serves requests that may last for days and send any amount of data. After the handler returns, the rest of the request must
+// arrive within the body timeout.
 func (s *Server) conversation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -69,12 +69,12 @@ func (s *Server) conversation(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 		now := time.Now()
 		_ = control.SetReadDeadline(now.Add(s.opts.Limits.BodyTimeout))
-		_ = control.SetWriteDeadline(now.Add(2 * s.opts.Limits.BodyTimeout)) // net/http reads on before it writes
+		_ = control.SetWriteDeadline(now.Add(2 * s.opts.Limits.BodyTimeout)) // net/http reads the rest of the body before it writes
 	})
 }
 
-// bounded reads a body in full, in time, and checks it, before next gets it. It also bounds the time of a response from when it
-// begins.
+// bounded reads a body in full, within the body timeout, and checks it before it calls next. It also sets a deadline for the response, from
+// the first byte that next writes.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -135,8 +135,8 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 	return body, checkJSON(body)
 }
 
-// checkType requires JSON; because what a page may send to another origin without a preflight has another type, or, from
-// browsers, none.
+// checkType requires JSON, because a page can send other content types to another origin without a preflight. A body without a type passes
+// only if it is not from a browser.
 func checkType(header http.Header) error {
 	kind := header.Get("Content-Type")
 	if kind == "" && header.Get("Origin") == "" && header.Get("Sec-Fetch-Site") == "" {
@@ -148,7 +148,7 @@ func checkType(header http.Header) error {
 	return nil
 }
 
-// remote is the address of a caller, from net/http.
+// remote parses the address of a caller, as net/http formats it.
 func remote(text string) net.Addr {
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -157,7 +157,7 @@ func remote(text string) net.Addr {
 	return net.TCPAddrFromAddrPort(at)
 }
 
-// departing is a response that the caller must take in time once it has begun. Until then a call may take as long as it needs.
+// departing is a response that the caller must take within a time limit once it has begun. Before that, a call may take any time.
 type departing struct {
 	http.ResponseWriter
 	control *http.ResponseController

@@ -24,20 +24,21 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// What is valid for types whose form protobuf defines.
+// Descriptions of the valid values of types whose JSON form protobuf defines.
 const (
 	ValidDuration  = problem.ValidDuration
 	ValidTimestamp = "a time such as 2026-03-01T12:00:00Z"
 )
 
-// The messages with a form of their own in JSON.
+// The messages with a special form in JSON.
 const (
 	durationType  = "google.protobuf.Duration"
 	timestampType = "google.protobuf.Timestamp"
 	structType    = "google.protobuf.Struct"
 )
 
-// strictJSON decodes bodies so that each error names field, value and what is valid. A duration may have any form that Go reads.
+// strictJSON decodes bodies so that each error names the field, the value and what is valid. It accepts a duration in every form that Go
+// parses.
 type strictJSON struct{ runtime.JSONPb }
 
 // Marshal writes a response.
@@ -60,7 +61,7 @@ func (s *strictJSON) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
-// decode leaves what is wrong to incoming.complete.
+// decode reports invalid input to incoming.complete instead of returning an error.
 func (b *keptBody) decode(into proto.Message) error {
 	text, err := io.ReadAll(b)
 	if err != nil {
@@ -105,7 +106,7 @@ type walk struct {
 	decoder *json.Decoder
 }
 
-// value reads the next value, and refuses a name that an object has twice.
+// value reads the next value, and rejects an object that has the same name twice.
 func (w *walk) value(path string) (any, error) {
 	token, err := w.decoder.Token()
 	if err != nil {
@@ -146,8 +147,8 @@ func (w *walk) value(path string) (any, error) {
 	return token, nil
 }
 
-// text refuses a string with bytes that are not UTF-8, or half of a surrogate pair. The decoder has put U+FFFD in their place; with
-// it, different names would become one.
+// text rejects a string with invalid UTF-8 or half of a surrogate pair. The decoder replaces these with U+FFFD, which would make different
+// names equal.
 func (w *walk) text(path string, token any) {
 	if s, ok := token.(string); ok && strings.ContainsRune(s, utf8.RuneError) {
 		w.in.fault(cmp.Or(path, "body"), clip(s), "text in UTF-8")
@@ -161,7 +162,7 @@ func join(path, name string) string {
 	return path + "." + clip(name)
 }
 
-// message checks an object, and returns it in protobuf's form.
+// message checks an object, and returns it in the form that protojson reads.
 func (w *walk) message(path string, m protoreflect.MessageDescriptor, value any) any {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -267,7 +268,7 @@ func whole(n json.Number) string {
 	return n.String()
 }
 
-// shown is a value as an error repeats it. What may hold much, or secrets, is only named.
+// shown returns a value as an error message shows it. Values that may be large or secret are only named.
 func shown(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -288,7 +289,7 @@ func shown(value any) string {
 // plainSeconds is protobuf's form of a duration.
 var plainSeconds = regexp.MustCompile(`^-?[0-9]{1,12}(\.[0-9]{1,9})?s$`)
 
-// validScalar returns what is valid where a text is not, and writes a duration in protobuf's form.
+// validScalar converts a duration to protobuf's form. For an invalid text it returns a description of the valid values, else "".
 func validScalar(field protoreflect.FieldDescriptor, text *string) string {
 	ok := true
 	switch field.Kind() {

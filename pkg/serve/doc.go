@@ -1,41 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve serves the public API of hub or worker on one port: native gRPC, and REST/JSON translated from it, through the same
-// interceptors to the same servers.
+// Package serve serves the public API of the hub or a worker on one port: native gRPC, and REST/JSON that is translated to gRPC. Both pass
+// the same interceptors and reach the same servers.
 //
 // In: services, interceptors, HTTP handlers. Out: a Server for a listener. The header Idempotency-Key becomes the claim key.
 //
-//   - HTTP/2's preface selects gRPC, on grpc-go's own transport; because net/http's costs twice as much. All else is HTTP/1.1; so REST has
-//     no HTTP/2.
+//   - The HTTP/2 preface selects gRPC, on grpc-go's own transport; because net/http's costs twice as much. Every other connection is
+//     HTTP/1.1; so REST has no HTTP/2.
 //   - ALPN offers http/1.1 first; because browsers and curl support both.
-//   - A list of sandboxes with watch=true is WatchSandboxes as server-sent events (events.go).
+//   - The list of sandboxes with watch=true serves WatchSandboxes as server-sent events (events.go).
 //
-// # What a caller can cost (I14)
+// # Limits on a caller (I14)
 //
-// A caller costs others their fair share at most, before credentials next to nothing (Limits; limits_test.go; hub/flood_test.go).
+// A caller uses at most its fair share of the server, and almost nothing before it is authenticated (Limits; limits_test.go;
+// hub/flood_test.go).
 //
-//   - Connections are counted, in total and by address, before TLS. Each has one header, within the header timeout.
-//   - What arrives before a caller is authenticated is read at a pace, by connection, by address, and in total in equal shares; later
-//     calls and control frames at their caller's (meter.go, package pace). What was read is charged afterwards, so reads are small.
-//   - Credentials come before a body is read or a message decoded (Options.Admit). Only health checks, few and never waiting, and the
-//     OpenAPI document need none.
-//   - A body has a size, no compression and a deadline; values, messages and levels are counted before it is decoded. A caller (a key, else
-//     an address) sends 64 at a time; others wait, fewer the more callers there are.
-//   - A gRPC connection has limited streams with fixed windows, and keepalive pings; a caller has limited calls in flight.
-//   - gRPC calls are read no faster than callers are checked. A connection that takes no responses is not read; waiting responses are few
-//     in all, also after their calls.
-//   - Responses that are not taken yet have a budget of bytes, by caller and in all, taken before they are encoded (responses.go).
-//   - A response that has begun has a deadline. A connection without a call is closed.
-//   - Further's handlers bound their own conversations.
-//   - Limit bounds other listeners' connections; Plain serves metrics and health.
+//   - Connections are limited before the TLS handshake, in total and per address. Each header must arrive within the header timeout.
+//   - Before a caller is authenticated, its input is read at a limited rate: per connection, per address, and in total in equal shares.
+//     Afterwards, calls and control frames are charged to the caller's own rate (meter.go, package pace). Input is charged after it is
+//     read, so reads are small.
+//   - A caller is authenticated before a body is read or a message is decoded (Options.Admit). Only health checks and the OpenAPI document
+//     need no credentials; health checks are few and never wait.
+//   - A body has a maximum size and a deadline, and is not compressed. Its values, messages and levels are counted before it is decoded. A
+//     caller (a key, else an address) sends 64 bodies at a time. Further bodies wait; the more callers there are, the fewer may wait.
+//   - A gRPC connection has keepalive pings and a limited number of streams with fixed windows. A caller has a limited number of calls in
+//     flight.
+//   - gRPC calls are read no faster than their callers are checked. A connection is not read while its peer takes no responses. The
+//     responses that wait are limited over all connections, also after their handlers have returned.
+//   - Responses that are not taken yet have a budget of bytes, per caller and in total. It is reserved before they are encoded
+//     (responses.go).
+//   - A response has a deadline once it has begun. A connection without a call is closed.
+//   - The handlers of Options.Further set their own limits.
+//   - Limit bounds the connections of other listeners; Plain serves metrics and health.
 //
-// # What a page can do
+// # Requests from web pages
 //
-// Without credentials, on loopback, only the browser keeps pages away. So an HTTP request:
+// A server on loopback may require no credentials; then only the browser keeps web pages away from it. So an HTTP request must
 //
-//   - uses a known host name (Web); because a rebound one is unknown;
-//   - comes from no page of another origin (Sec-Fetch-Site, Origin);
-//   - has a JSON body; because pages send that elsewhere only after a preflight.
+//   - use a known host name (Web); because a rebound name is unknown;
+//   - not come from a page of another origin (Sec-Fetch-Site, Origin);
+//   - have a JSON body; because a page can send JSON to another origin only after a preflight.
 //
-// gRPC is out of reach; because it needs HTTP/2 at once.
+// A page cannot use gRPC; because a gRPC connection starts with HTTP/2.
 package serve

@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// listPath is the list of sandboxes, and with watch=true their changes.
+// listPath serves the list of sandboxes or, with watch=true, their changes.
 const listPath = "/v1/sandboxes"
 
 // watches reports whether a request asks for changes.
@@ -39,7 +39,7 @@ func (s *Server) events(conn *localConn) http.Handler {
 		_ = control.SetWriteDeadline(time.Now().Add(s.opts.Limits.BodyTimeout))
 		request, err := watchOf(r)
 		if err == nil && r.ContentLength != 0 {
-			err = problem.InvalidField("body", "", "nothing, with watch=true") // net/http notices only without one that a caller has left
+			err = problem.InvalidField("body", "", "nothing, with watch=true") // with a body, net/http does not detect a disconnect
 		}
 		if err != nil {
 			refuse(w, err)
@@ -73,13 +73,14 @@ func watchOf(r *http.Request) (*sandboxv1.WatchSandboxesRequest, error) {
 		return nil, err
 	}
 	if last := r.Header.Get("Last-Event-ID"); list.GetResumeToken() == "" {
-		list.ResumeToken = last // of a browser that connects again
+		list.ResumeToken = last // a browser that reconnects sends it
 	}
 	request, faults := listing.Watch(list)
 	return request, faults.Err()
 }
 
-// eventStream is the server's end of a stream whose messages are server-sent events. A handler may return while it still sends.
+// eventStream is the server side of a stream that sends its messages as server-sent events. A handler may return while a send is in
+// progress.
 type eventStream struct {
 	ctx     context.Context
 	request proto.Message
@@ -127,7 +128,7 @@ func (e *eventStream) SendMsg(m any) error {
 
 var errStreamOver = errors.New("the stream is over")
 
-// send writes an event, which the caller must take in time. It is called with mu held.
+// send writes an event. The caller must take it within e.within. The caller of send holds mu.
 func (e *eventStream) send(kind, id string, data []byte) error {
 	if err := e.control.SetWriteDeadline(time.Now().Add(e.within)); err != nil {
 		return err
@@ -153,8 +154,8 @@ func (e *eventStream) send(kind, id string, data []byte) error {
 	return e.control.Flush()
 }
 
-// end tells why the stream ends: with a status if nothing was sent yet, else with an event ERROR. A caller that has not taken the
-// last event loses its connection.
+// end reports why the stream ends: with a status if nothing was sent yet, else with an ERROR event. It closes the connection of a caller
+// that has not taken the last event.
 func (e *eventStream) end(err error) {
 	if !e.mu.TryLock() {
 		_ = e.control.SetWriteDeadline(time.Now())

@@ -61,7 +61,7 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 	}
 	events := s.events(conn)
 	calls := s.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Called instead of mounted; because a ServeMux would redirect paths whose segments have escaped slashes.
+		// Call it here instead of mounting it: a ServeMux would redirect paths whose segments have escaped slashes.
 		if _, pattern := extra.Handler(r); pattern != "" {
 			extra.ServeHTTP(w, r)
 			return
@@ -103,8 +103,8 @@ func (s *Server) handler(conn *localConn) (http.Handler, error) {
 // responseHeader is the context key of the header of a REST call's response.
 type responseHeader struct{}
 
-// SetHeader adds a header to the response of a unary call: of HTTP over REST, else metadata. It is called before the call returns, by the
-// goroutine that serves it.
+// SetHeader adds a header to the response of a unary call: an HTTP header over REST, metadata over gRPC. Handlers call it before they
+// return, from the goroutine that serves the call.
 func SetHeader(ctx context.Context, name, value string) {
 	if header, ok := ctx.Value(responseHeader{}).(http.Header); ok {
 		header.Set(name, value)
@@ -116,8 +116,8 @@ func SetHeader(ctx context.Context, name, value string) {
 // claimsPath is the prefix before a claim key, which may contain any printable character.
 const claimsPath = "/v1/claims/"
 
-// carrySlashes moves a claim key with slashes from the path into a header; because the gateway either splits at an escaped slash
-// or leaves it escaped.
+// carrySlashes moves a claim key with slashes from the path into a header, because the gateway either splits the path at an escaped slash
+// or does not unescape it.
 func carrySlashes(r *http.Request) *http.Request {
 	r.Header.Del(pathClaimKey)
 	segment, ok := strings.CutPrefix(r.URL.EscapedPath(), claimsPath)
@@ -143,10 +143,10 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// responseJSON is how responses are written.
+// responseJSON encodes responses.
 var responseJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
-// sparse is a list of sandboxes without their fields that are not set.
+// sparse is a list of sandboxes that is encoded without unset fields.
 type sparse struct {
 	*sandboxv1.ListSandboxesResponse
 }
@@ -178,8 +178,7 @@ func (s sparse) marshal() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// sparseIfMasked leaves out of a response what its caller's mask leaves out. Every other response has all fields, also those that are
-// not set.
+// sparseIfMasked omits unset fields from a list if the caller sent a field mask. Every other response has all fields, including unset ones.
 func sparseIfMasked(ctx context.Context, response proto.Message) (any, error) {
 	in := incomingFrom(ctx)
 	list, ok := response.(*sandboxv1.ListSandboxesResponse)
@@ -189,8 +188,8 @@ func sparseIfMasked(ctx context.Context, response proto.Message) (any, error) {
 	return response, nil
 }
 
-// incomingHeader passes on the headers that the interceptors read, under gRPC callers' names. The gateway itself passes on
-// Authorization; DefaultHeaderMatcher would repeat that under another name.
+// incomingHeader passes on the headers that the interceptors read, under the names that gRPC callers use. The gateway itself passes on
+// Authorization; DefaultHeaderMatcher would add it again under another name.
 func incomingHeader(name string) (string, bool) {
 	switch lower := strings.ToLower(name); lower {
 	case idempotencyKey, pathClaimKey, "traceparent", "tracestate":
@@ -208,7 +207,7 @@ func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w h
 	problem.FromError(err).Write(w)
 }
 
-// writeRoutingError responds to a request that matches no rule of the API. REST has more codes for a method than gRPC.
+// writeRoutingError responds to a request that matches no route of the API. REST has more status codes for this than gRPC.
 func writeRoutingError(_ context.Context, mux *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	if _, probes := r.Context().Value(probeKey{}).(*bool); probes {
 		return
@@ -229,7 +228,7 @@ func writeRoutingError(_ context.Context, mux *runtime.ServeMux, _ runtime.Marsh
 	}
 }
 
-// customVerb returns the verb of a POST that no rule has, such as :explain, with its colon.
+// customVerb returns the custom verb of a POST that matches no route, such as ":explain".
 func customVerb(r *http.Request) string {
 	last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	if i := strings.LastIndexByte(last, ':'); i > 0 && r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, "/v1/claims/") {
@@ -240,10 +239,10 @@ func customVerb(r *http.Request) string {
 
 func (s *Server) access() Access { return s.opts.Admit != nil }
 
-// probeKey is the context key of a request that only asks whether a rule of the API matches.
+// probeKey is the context key of a request that only tests whether a route matches.
 type probeKey struct{}
 
-// probed keeps probes away from the handlers.
+// probed keeps such test requests away from the handlers.
 func probed(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		if matches, probes := r.Context().Value(probeKey{}).(*bool); probes {
@@ -254,7 +253,7 @@ func probed(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// allowed returns the methods that the path of a request has.
+// allowed returns the methods for which the path of a request has a route.
 func allowed(mux *runtime.ServeMux, r *http.Request) (methods []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		var matches bool

@@ -32,27 +32,27 @@ const (
 	pingTimeout = 20 * time.Second
 )
 
-// guard checks the input of gRPC callers: it authenticates before a message is read, bounds what is read, and checks it before it
-// is decoded. It does so in the methods' handlers; because gRPC's own place for it, the tap, keeps the timer of each refused call
-// until the deadline that the caller set.
+// guard checks the input of gRPC callers. It authenticates the caller before a message is read, bounds what is read, and checks the message
+// before it is decoded. It does this in the method handlers, because gRPC's hook for it, the tap, keeps a timer for each refused call until
+// the deadline that the caller set.
 type guard struct {
 	limits Limits
 	admit  Admit
-	known  *intake              // of callers that have shown credentials, where these are required
-	open   *intake              // of callers that have not
+	known  *intake              // bodies of callers that presented credentials, where these are required
+	open   *intake              // bodies of callers that did not
 	calls  *tally.Tally[string] // in flight, by caller
-	// untaken counts calls from their arrival until their response is on the wire.
+	// untaken counts calls from their arrival until their response is sent.
 	untaken *untaken
-	// responses counts their bytes.
+	// responses counts the bytes of responses.
 	responses *responses
-	// unseen has a place for each call that has arrived and whose caller was not checked yet. While it is full no connection is
-	// read; because calls arrive faster than they are refused, each with a header.
+	// unseen holds an entry for each call whose caller is not checked yet. While it is full, no connection is read, because calls with their
+	// headers arrive faster than they can be refused.
 	unseen chan struct{}
-	// paces bound calls by caller; nil: without credentials, all are the caller's own.
+	// paces limits the calls of each caller. It is nil for a server without credentials, where all callers are local.
 	paces *paces
 }
 
-// maxUnseen is how many calls may wait for the check. A header takes three times its size.
+// maxUnseen is the number of calls that may wait for the check. A header takes three times its size in memory.
 const maxUnseen = 128
 
 func newGuard(limits Limits, admit Admit) *guard {
@@ -62,8 +62,8 @@ func newGuard(limits Limits, admit Admit) *guard {
 	}
 }
 
-// Admit returns a name for the caller, by which its fair share is counted, or an error. The method is empty while it is unknown.
-// It must return quickly.
+// Admit authenticates a caller. It returns the name under which the caller's share is counted, or an error. method is empty while it is
+// unknown. Admit must return quickly.
 type Admit func(ctx context.Context, method string, authorization []string) (caller string, err error)
 
 func (g *guard) options() []grpc.ServerOption {
@@ -84,15 +84,15 @@ func (g *guard) options() []grpc.ServerOption {
 // call is the guard's state of a call.
 type call struct {
 	meter   *meter
-	streams *pacedStreams      // nil: its connection is gone
-	giveUp  context.CancelFunc // ends the reads of its handler
-	seen    func()             // frees its place among the unseen
+	streams *pacedStreams      // nil: its connection is closed
+	giveUp  context.CancelFunc // ends the handler's reads
+	seen    func()             // removes the call from unseen
 }
 
 type callKey struct{}
 
-// tap runs on the connection's reader: waiting here blocks only that connection. Only here can the context of a call's reads be
-// changed.
+// tap runs in the connection's reader, so waiting here blocks only that connection. It is the only place that can change the context of a
+// call's reads.
 func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	g.unseen <- struct{}{}
 	c := &call{}
@@ -105,7 +105,7 @@ func (g *guard) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	}
 	ctx, giveUp := context.WithCancel(ctx)
 	seen := sync.OnceFunc(func() { <-g.unseen })
-	// A call of an unknown method is not checked; it ends.
+	// A call of an unknown method is never checked, so its entry ends with its context.
 	ended := context.AfterFunc(ctx, seen)
 	c.giveUp, c.seen = giveUp, func() { seen(); ended() }
 	return context.WithValue(ctx, callKey{}, c), nil
@@ -156,8 +156,8 @@ func (r guarded) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.to.RegisterService(&own, impl)
 }
 
-// refuseUnread passes a request that cannot be decoded through the interceptors, so that its refusal is authorized, counted and recorded as
-// others are.
+// refuseUnread passes a request that cannot be decoded through the interceptors, so that its refusal is authorized, counted and audited
+// like any other.
 func refuseUnread(ctx context.Context, srv any, method string, request any, why error, chain grpc.UnaryServerInterceptor) (any, error) {
 	if message, ok := request.(protobuf.Message); ok {
 		protobuf.Reset(message) // part of it may have been read
@@ -169,7 +169,7 @@ func refuseUnread(ctx context.Context, srv any, method string, request any, why 
 		func(context.Context, any) (any, error) { return nil, why })
 }
 
-// open are the methods that probes call, without credentials.
+// open reports whether a method needs no credentials. Health probes call such a method.
 func open(method string) bool { return method == healthv1.Health_Check_FullMethodName }
 
 // check authenticates the caller before any of the message is read.
@@ -185,7 +185,7 @@ func (g *guard) check(ctx context.Context, method string) (caller string, err er
 			return "", err
 		}
 		meter.admit(caller)
-		// The connection is not read while its caller is over its pace.
+		// The connection is not read while its caller exceeds its rate.
 		if _, err := g.paces.call(caller); err != nil {
 			return "", err
 		}
@@ -231,12 +231,12 @@ func (g *guard) receive(ctx context.Context, method, caller string, read func(an
 	defer timer.Stop()
 	r := &received{into: message}
 	if err := read(r); err != nil {
-		return err // the caller got gRPC's own error already
+		return err // gRPC already sent its own error to the caller
 	}
 	return r.err
 }
 
-// stream guards calls whose handlers read by themselves.
+// stream guards streams, whose handlers call RecvMsg themselves.
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	caller, err := g.check(stream.Context(), info.FullMethod)
 	if err != nil {
@@ -261,7 +261,7 @@ type guardedStream struct {
 	began  bool
 }
 
-// RecvMsg bounds the arrival of the first message. Later ones arrive when the caller sends them.
+// RecvMsg sets a deadline for the first message. Later messages may arrive at any time.
 func (s *guardedStream) RecvMsg(m any) error {
 	if !s.began {
 		s.began = true
@@ -278,14 +278,14 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return r.err
 }
 
-// received is a message that is decoded only if it is within bounds. The codec cannot return the error; because gRPC would
-// replace it.
+// received is a message that is decoded only if it is within bounds. It carries the error, because gRPC would replace an error of the
+// codec.
 type received struct {
 	into protobuf.Message
 	err  error
 }
 
-// codec is gRPC's own for everything but what is received, and what counts until it is sent.
+// codec is gRPC's own codec, except for received and outgoing messages.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -311,7 +311,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// clip keeps an error from repeating a caller's long input.
+// clip truncates long input before it is repeated in an error.
 func clip(s string) string {
 	const most = 64
 	if len(s) > most {

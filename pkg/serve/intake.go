@@ -10,13 +10,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// intake bounds the arriving bodies, by caller: each has its own share of memory. A body that is received costs up to its bound,
-// one that waits costs the window of its stream.
+// intake limits the bodies that arrive at the same time. Each caller has its own share of memory. A body that is being received costs up to
+// its maximum size; one that waits costs the window of its stream.
 type intake struct {
 	slots   int // bodies of one caller that are received at a time
-	waiting int // bodies that wait for a slot, while there are few callers
-	least   int // and while there are many
-	inAll   int // the callers' total, however many they are
+	waiting int // bodies of one caller that may wait for a slot, while there are few callers
+	least   int // the same, while there are many callers
+	inAll   int // bodies of all callers together
 
 	mu      sync.Mutex
 	callers map[string]*share
@@ -27,17 +27,17 @@ type share struct {
 	users int // callers that hold a slot or wait for one
 }
 
-// newIntake is for authenticated callers, or those on loopback.
+// newIntake returns an intake for authenticated callers, or for callers on loopback.
 func newIntake() *intake {
 	return &intake{slots: 64, waiting: 512, least: 32, inAll: 2048, callers: map[string]*share{}}
 }
 
-// newOpenIntake is for calls without credentials, by address: health checks. None waits.
+// newOpenIntake returns an intake for calls without credentials, which are health checks, counted per address. None of them waits.
 func newOpenIntake() *intake {
 	return &intake{slots: 8, least: 1, inAll: 64, callers: map[string]*share{}}
 }
 
-// enter waits until a body of the caller may be received.
+// enter blocks until a body of the caller may be received.
 func (i *intake) enter(ctx context.Context, caller string, patience time.Duration) (leave func(), err error) {
 	s, ok := i.join(caller)
 	if !ok {

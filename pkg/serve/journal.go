@@ -18,13 +18,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Caller is who makes a call, for the log.
+// Caller identifies the caller of a request in the log.
 type Caller struct {
 	Name, Team, User string // empty: not known
 }
 
-// Journal logs creates, releases and cancels, and why they were refused. who returns the caller; hash returns the name of a claim
-// key that Pods and the store have, which reveals no key.
+// Journal logs creates, releases and cancels, and why any of them failed. who returns the caller. hash returns the hash of a claim key that
+// also names it in Pods and the store; it does not reveal the key.
 func Journal(
 	log logr.Logger, who func(context.Context) Caller, hash audit.KeyHash,
 ) grpc.UnaryServerInterceptor {
@@ -56,7 +56,7 @@ func Journal(
 	}
 }
 
-// detail is an error's message without what the request has: claim keys and the values of fields may be secret.
+// detail returns an error's message without parts of the request, because claim keys and the values of fields may be secret.
 func detail(p *problem.Error, key string) string {
 	if len(p.Fields) == 0 {
 		return strings.ReplaceAll(p.Message, strconv.Quote(key), "(its hash is claimKeyHash)")
@@ -69,7 +69,7 @@ func detail(p *problem.Error, key string) string {
 	return strings.Join(wanted, "; ")
 }
 
-// about returns what a line says of a call besides its caller.
+// about returns the log values of a call, except for its caller.
 func about(req, resp any, caller Caller, hash audit.KeyHash) (values []any) {
 	object, cluster := audit.About("sandboxes", req, resp, audit.Who{Team: caller.Team, User: caller.User}, hash)
 	sandbox, ok := resp.(*sandboxv1.Sandbox)

@@ -18,14 +18,15 @@ type Limits struct {
 	// Streams is the number of calls in flight on one gRPC connection, and Calls the number of one caller over gRPC, identified
 	// by key or else by address. A claim that waits for a Pod is a call in flight.
 	Streams, Calls int
-	// CallRate is the number of calls a second of one caller; a frame of HTTP/2 that is no call and no data counts a sixteenth.
-	// StrangerRate is the number of calls a second without valid credentials from one address, and StrangersRate from all; a connection
-	// counts as one until its caller is authenticated, so do 4 KiB or 32 frames that arrive before.
+	// CallRate is the number of calls per second of one caller. An HTTP/2 frame that is neither a call nor data counts as a sixteenth of a
+	// call. StrangerRate is the number of calls per second without valid credentials from one address, and StrangersRate the number from all
+	// addresses. Until its caller is authenticated, a connection counts as one call, and so do each 4 KiB and each 32 frames that arrive on
+	// it.
 	CallRate, StrangerRate, StrangersRate int
 	// HeaderBytes and BodyBytes bound a request. Data for a sandbox's port is unbounded.
 	HeaderBytes, BodyBytes int
-	// HeaderTimeout bounds a connection's first bytes, TLS included, and each header; BodyTimeout the arrival of a body, and the
-	// delivery of a response; IdleTimeout the time between requests. Conversations with sandboxes have only header timeouts.
+	// HeaderTimeout bounds the first bytes of a connection, TLS included, and each header. BodyTimeout bounds the arrival of a body and the
+	// delivery of a response. IdleTimeout bounds the time between requests. Requests to sandboxes have only the header timeout.
 	HeaderTimeout, BodyTimeout, IdleTimeout time.Duration
 }
 

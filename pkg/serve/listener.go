@@ -15,11 +15,11 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// errPace ends a connection that sends more than it may before its caller is authenticated.
+// errPace closes a connection that sends more than it may before its caller is authenticated.
 var errPace = &net.OpError{Op: "read", Err: errors.New("more than may be sent without credentials")}
 
-// Limit returns a listener that closes connections above a total, or above a number per address, when they are accepted. A
-// connection counts until it is closed, or its Admit is called. Until then it is read no faster than DefaultLimits say.
+// Limit returns a listener that closes a new connection if the total or the number per address is exceeded. A connection counts until it is
+// closed or its Admit is called. Until then it is read no faster than DefaultLimits allow.
 func Limit(lis net.Listener, inAll, perAddress int) net.Listener {
 	return limit(lis, inAll, perAddress, newPaces(DefaultLimits(), nil))
 }

@@ -85,7 +85,7 @@ func (c *localConn) stream(method string, stream grpc.ServerStream) error {
 	return handler(s.impl, stream)
 }
 
-// NewStream fails: what streams over REST is called by stream.
+// NewStream always fails; REST calls of streaming methods use stream instead.
 func (c *localConn) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, problem.New(problem.Unimplemented, "%s does not stream over REST", method)
 }

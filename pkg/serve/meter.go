@@ -17,33 +17,34 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// What counts as much as a call without credentials, which costs about 100 µs: a connection, 32 reads or frames, 4 KiB.
+// The cost of input, in calls without credentials, each of which takes about 100 µs. A connection, 32 reads or frames, and 4 KiB cost one
+// call each.
 const (
 	perRead = 1. / 32
 	perByte = 1. / (4 << 10)
 )
 
-// perFrame is what a caller's frame counts that is no call and no data. A usual call has one or two.
+// perFrame is the cost of an authenticated caller's frame that is neither a call nor data. A usual call has one or two such frames.
 const perFrame = 1. / 16
 
 const (
 	burst        = 2 * time.Second
 	callersBurst = time.Second / 2
-	// leastBurst authenticates an address, however many there are.
+	// leastBurst is enough to authenticate one caller of an address, however many addresses there are.
 	leastBurst = 4
-	// strangersRead bounds one read from a connection without an authenticated caller; because what is read is charged afterwards.
+	// strangersRead bounds a single read from a connection whose caller is not authenticated, because input is charged after it is read.
 	strangersRead = 512
-	// maxWait is for how long a connection without an authenticated caller may be over its pace, and for how long an address before its
-	// connections are refused.
+	// maxWait is the longest wait that a connection may owe without being closed, until its caller is authenticated. It is also the longest
+	// wait that an address may owe before its new connections are refused.
 	maxWait = 5 * time.Second
-	// maxDebt is for how long a caller may be over its pace before its calls are refused.
+	// maxDebt is the longest wait that a caller may owe before its calls are refused.
 	maxDebt = 2 * time.Second
-	// introduction is what a connection may cost before it waits for others of its address: enough to authenticate a caller; because a
-	// proxy opens many at once, each of which gives back what it has cost.
+	// introduction is what a connection may spend before it waits for other connections of its address. It is enough to authenticate a caller.
+	// A proxy opens many connections at once, and each returns what it spent once its caller is authenticated.
 	introduction = 4
 )
 
-// paces are how fast connections are read, and calls are served (I14).
+// paces limit the rate at which connections are read and calls are served (I14).
 type paces struct {
 	clock      clock.Clock
 	connection float64 // rate of one connection without an authenticated caller
@@ -62,7 +63,7 @@ func newPaces(l Limits, m *Metrics) *paces {
 	}
 }
 
-// accept charges a connection to its address, and returns its meter; nil: the address has had too many.
+// accept charges a new connection to its address and returns its meter, or nil if the address exceeds its rate.
 func (p *paces) accept(origin netip.Prefix) *meter {
 	if p.addresses.Take(origin, 0) > maxWait {
 		p.metrics.refuse()
@@ -86,7 +87,7 @@ func (p *paces) call(caller string) (wait time.Duration, err error) {
 	return 0, problem.New(problem.RateLimited, "this caller makes more calls than it may").WithRetryAfter(max(time.Second, wait))
 }
 
-// turn charges a call to its caller, and returns when it may be served.
+// turn charges a call to its caller and blocks until it may be served.
 func (p *paces) turn(ctx context.Context, caller string) error {
 	wait, err := p.call(caller)
 	if err != nil || wait == 0 {
@@ -103,7 +104,8 @@ func (p *paces) turn(ctx context.Context, caller string) error {
 	}
 }
 
-// meter counts what one connection costs: its address until a caller is authenticated, then that caller. A nil meter counts nothing.
+// meter counts what one connection costs. It charges the address until a caller is authenticated, then that caller. A nil meter counts
+// nothing.
 type meter struct {
 	paces  *paces
 	origin netip.Prefix
@@ -113,12 +115,12 @@ type meter struct {
 
 	mu     sync.Mutex
 	own    pace.Account
-	spent  float64 // of the address
+	spent  float64 // charged to the address so far
 	caller string
 	known  bool
 }
 
-// admit charges what follows to a caller. What authenticating has cost is given back to the address.
+// admit charges later input to the caller, and returns to the address what authentication cost.
 func (m *meter) admit(caller string) {
 	if m == nil {
 		return
@@ -155,14 +157,14 @@ func (m *meter) spend(amount float64) {
 	m.paces.addresses.Take(m.origin, amount)
 }
 
-// fail charges the address for a call whose caller was not authenticated, where its arrival was not charged already.
+// fail charges the address for a call that failed authentication, unless its arrival was charged already.
 func (m *meter) fail() {
 	if m != nil && !m.stranger() {
 		m.paces.addresses.Take(m.origin, 1)
 	}
 }
 
-// frames charges what was read of HTTP/2. The calls of an authenticated caller are charged when they are checked.
+// frames charges HTTP/2 frames that were read. The calls of an authenticated caller are charged when they are checked.
 func (m *meter) frames(calls, data, others int) {
 	if m == nil {
 		return
@@ -179,7 +181,7 @@ func (m *meter) frames(calls, data, others int) {
 	}
 }
 
-// debt returns how long nothing may be read.
+// debt returns how long the connection must not be read, and which metric label that wait has.
 func (m *meter) debt() (wait time.Duration, who string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,7 +194,7 @@ func (m *meter) debt() (wait time.Duration, who string) {
 	return wait, strangers
 }
 
-// wait returns when the connection may be read. It fails if that is not soon, or if the connection closes meanwhile.
+// wait blocks until the connection may be read. It fails if that takes longer than maxWait, or if the connection closes.
 func (m *meter) wait() error {
 	if m == nil {
 		return nil
@@ -231,7 +233,7 @@ func (m *meter) end() {
 	}
 }
 
-// meterOf returns the meter of an accepted connection, through TLS.
+// meterOf returns the meter of an accepted connection. It unwraps TLS.
 func meterOf(conn net.Conn) *meter {
 	for conn != nil {
 		switch c := conn.(type) {
@@ -250,13 +252,13 @@ func meterOf(conn net.Conn) *meter {
 
 type meterKey struct{}
 
-// WithMeter is an http.Server's ConnContext: it lets requests find the meter of their connection, which a listener of Limit accepted.
+// WithMeter is a ConnContext of http.Server. It makes the meter of a connection that a Limit listener accepted available to its requests.
 func WithMeter(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, meterKey{}, meterOf(conn))
 }
 
-// AdmitCaller charges what a request's connection sends from now on to a caller, for handlers outside a Server; until then the connection
-// is read at the pace of those without credentials.
+// AdmitCaller charges what the request's connection sends from now on to the caller. It is for handlers outside a Server. Until it is
+// called, the connection is read at the rate for callers without credentials.
 func AdmitCaller(ctx context.Context, caller string) { meterIn(ctx).admit(caller) }
 
 func meterIn(ctx context.Context) *meter {
@@ -264,13 +266,13 @@ func meterIn(ctx context.Context) *meter {
 	return m
 }
 
-// Who is held up: values of a label.
+// Values of the metric label "who": the senders that wait.
 const (
 	strangers = "unauthenticated"
 	callers   = "callers"
 )
 
-// Metrics count what is held up.
+// Metrics count waits and refused connections.
 type Metrics struct {
 	waits   *prometheus.CounterVec
 	refused prometheus.Counter

@@ -12,14 +12,14 @@ import (
 
 type originKey struct{}
 
-// Origin is where a call came from.
+// Origin is the source of a call.
 type Origin struct {
-	Address   string // of the connection's peer; headers are not believed, because any caller can write them
+	Address   string // of the connection's peer; headers are not used, because any caller can set them
 	UserAgent string
-	RequestID string // the caller's own name for its call
+	RequestID string // chosen by the caller
 }
 
-// withOrigin keeps where an HTTP request came from; because the calls that it is translated to see only a context.
+// withOrigin stores the source of an HTTP request in its context, because the gRPC call it is translated to has only a context.
 func withOrigin(r *http.Request) *http.Request {
 	o := Origin{Address: host(r.RemoteAddr), UserAgent: r.UserAgent(), RequestID: r.Header.Get(requestID)}
 	return r.WithContext(context.WithValue(r.Context(), originKey{}, o))

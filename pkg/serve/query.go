@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// incoming is what the gateway's own parsers do not report of a REST request: it keeps only the text of their errors, and ignores
-// unknown parameters.
+// incoming collects the faults of a REST request that the gateway's own parsers do not report: they keep only the text of an error, and
+// ignore unknown parameters.
 type incoming struct {
 	method string
 	query  url.Values
@@ -28,21 +28,21 @@ type incoming struct {
 
 type incomingKey struct{}
 
-// withIncoming keeps a request's query and the faults of its body for the call.
+// withIncoming stores the query of a request, and later the faults of its body, in the context.
 func withIncoming(r *http.Request) *http.Request {
 	in := &incoming{method: r.Method}
 	var err error
 	if in.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		in.fault("query", clip(r.URL.RawQuery), "a query as in ?a=b&c=d, with % and ; escaped")
 		r = r.Clone(r.Context())
-		r.URL.RawQuery = "" // the gateway would refuse it in other words
+		r.URL.RawQuery = "" // the gateway would report it in other words
 	}
 	r = r.WithContext(context.WithValue(r.Context(), incomingKey{}, in))
 	r.Body = &keptBody{ReadCloser: r.Body, in: in}
 	return r
 }
 
-// incomingFrom returns nil for a call that is not of a REST request.
+// incomingFrom returns nil if the call is not from a REST request.
 func incomingFrom(ctx context.Context) *incoming {
 	in, _ := ctx.Value(incomingKey{}).(*incoming)
 	return in
@@ -52,19 +52,19 @@ func (in *incoming) fault(field, value, valid string) {
 	in.faults = append(in.faults, problem.Field{Field: field, Value: value, Valid: valid})
 }
 
-// keptBody tells the decoder, which gets only the body, which request it is of.
+// keptBody links a body to its request, because the decoder gets only the body.
 type keptBody struct {
 	io.ReadCloser
 	in *incoming
 }
 
-// laterQuery leaves the query to incoming.complete; because the gateway keeps no more than the text of an error.
+// laterQuery leaves the query to incoming.complete, because the gateway keeps only the text of an error.
 type laterQuery struct{}
 
 func (laterQuery) Parse(proto.Message, url.Values, *utilities.DoubleArray) error { return nil }
 
-// complete reads the query into a call's request, and returns everything that is wrong with query and body. What the request holds
-// before comes from the path, or from the body, beside which a query has no effect.
+// complete reads the query into the request message of a call, and returns everything that is wrong with the query and the body. It accepts
+// query parameters only for GET and DELETE, and only for fields that the path has not set.
 func (in *incoming) complete(args any) error {
 	request, ok := args.(proto.Message)
 	if in == nil || !ok {
@@ -114,7 +114,7 @@ func (in *incoming) parameter(request proto.Message, free []protoreflect.FieldDe
 	}
 }
 
-// validNames describes the fields that there are, the one that is most like a wrong name first.
+// validNames describes the fields that exist. The one closest to the wrong name comes first.
 func validNames(wrong, what string, fields []protoreflect.FieldDescriptor) string {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {

@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// callersResponses is how many bytes of responses one caller may have under way, and allResponses how many all callers have
-	// together, in equal shares.
+	// callersResponses is how many bytes of responses of one caller may be unsent, and allResponses how many of all callers together, in equal
+	// shares.
 	callersResponses = 8 << 20
 	allResponses     = 32 << 20
-	// smallResponse is not counted in bytes; because maxUntaken bounds the number, and gRPC keeps such a buffer without a notice of its end.
+	// smallResponse and less are not counted in bytes: maxUntaken bounds their number, and gRPC does not report when it frees so small a
+	// buffer.
 	smallResponse = 1 << 10
-	// jsonSize is how many times its size in protobuf a response may take as JSON, before it is written.
+	// jsonSize is the factor by which a response as JSON may be larger than as protobuf.
 	jsonSize = 4
 )
 
-// responses bounds the bytes of responses that are encoded and not yet taken, by caller (I14). The budget is taken before a response is
-// encoded. A caller that has none under way always gets one; because a response may be larger than its caller's share.
+// responses bounds the bytes of responses that are encoded and not sent yet, per caller (I14). The budget is reserved before a response is
+// encoded. A caller without unsent responses may always have one, because a response may be larger than its caller's share.
 type responses struct {
 	each, inAll int
 
@@ -37,7 +38,7 @@ func newResponses() *responses {
 	return &responses{each: callersResponses, inAll: allResponses, callers: map[string]int{}}
 }
 
-// take counts a response until the returned function is called, or refuses it.
+// take reserves the size of a response until the returned function is called, or returns an error.
 func (r *responses) take(caller string, size int) (taken func(), err error) {
 	if size <= smallResponse {
 		return func() {}, nil
@@ -59,14 +60,15 @@ func (r *responses) take(caller string, size int) (taken func(), err error) {
 	}), nil
 }
 
-// outgoing is a response whose size is counted until it is on the wire.
+// outgoing is a response whose size is counted until it is sent.
 type outgoing struct {
 	protobuf.Message
 	size  int
 	taken func()
 }
 
-// respond counts a response of gRPC. It also counts no longer than its connection is open; because gRPC then forgets its buffers.
+// respond reserves the size of a gRPC response. The reservation also ends with the connection, because gRPC does not free the buffers of a
+// closed connection.
 func (g *guard) respond(ctx context.Context, caller string, out any) (any, error) {
 	message, ok := out.(protobuf.Message)
 	if !ok {
@@ -86,9 +88,9 @@ func (g *guard) respond(ctx context.Context, caller string, out any) (any, error
 	return &outgoing{Message: message, size: size, taken: taken}, nil
 }
 
-// marshal encodes the response into a buffer that gRPC frees when it has written it, or will not.
+// marshal encodes the response into a buffer that gRPC frees after it has written or dropped it.
 func (o *outgoing) marshal() (mem.BufferSlice, error) {
-	// Size was called already, and the message is not shared any more.
+	// Size was called already, and no other goroutine uses the message now.
 	data, err := protobuf.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, o.size), o.Message)
 	if err != nil {
 		o.taken()
@@ -97,7 +99,7 @@ func (o *outgoing) marshal() (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&data, freed(o.taken))}, nil
 }
 
-// freed is a pool that keeps no buffer: it is called when one is freed.
+// freed is a pool that reuses no buffers; it is called when a buffer is freed.
 type freed func()
 
 // Get is not called.
@@ -111,14 +113,14 @@ func (f freed) Put(*[]byte) { f() }
 
 type heldKey struct{}
 
-// held are the responses of one REST request.
+// held are the reservations of one REST request.
 type held struct {
 	responses *responses
 	caller    string
 	taken     []func()
 }
 
-// withHeld counts what a REST request's response takes until done is called.
+// withHeld counts the response of a REST request until done is called.
 func (g *guard) withHeld(ctx context.Context, caller string) (_ context.Context, done func()) {
 	h := &held{responses: g.responses, caller: caller}
 	return context.WithValue(ctx, heldKey{}, h), func() {
@@ -128,7 +130,7 @@ func (g *guard) withHeld(ctx context.Context, caller string) (_ context.Context,
 	}
 }
 
-// hold counts a response of REST before it is encoded.
+// hold reserves the size of a REST response before it is encoded.
 func hold(ctx context.Context, out any) error {
 	h, _ := ctx.Value(heldKey{}).(*held)
 	message, ok := out.(protobuf.Message)

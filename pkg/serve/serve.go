@@ -29,12 +29,12 @@ type Options struct {
 	Unary []grpc.UnaryServerInterceptor
 	// Stream interceptors see streams of either protocol.
 	Stream []grpc.StreamServerInterceptor
-	// Admit authenticates callers, of either protocol, when only a request's header was read. Nil: every caller is admitted.
-	// Health checks and the OpenAPI document need no credentials.
+	// Admit authenticates callers of either protocol once the header of a request is read. If it is nil, every caller is admitted. Health
+	// checks and the OpenAPI document need no credentials.
 	Admit Admit
-	// Further returns the handler of a request that is not a translated call, else nil. It sees hosts and paths as they were
-	// written, before any other handler, and bodies of any size. It checks pages' requests itself (SameOrigin). It also ends the
-	// connections that it has taken over (upgrades).
+	// Further returns the handler of a request that is not an API call, or nil. It runs before any other handler, with the host and path as
+	// the caller wrote them and bodies of any size. Its handlers check the origin of requests themselves (SameOrigin), and end the connections
+	// that they have taken over (upgrades).
 	Further func(*http.Request) http.Handler
 	// Web holds the names by which browsers reach the server.
 	Web Web
@@ -42,11 +42,11 @@ type Options struct {
 	Limits Limits
 	// OpenAPI is served at /openapi.json.
 	OpenAPI []byte
-	// TLS serves over TLS. Its NextProtos are set here.
+	// TLS enables TLS if it is set. New sets its NextProtos.
 	TLS *tls.Config
-	// Drain is how long calls may continue after the end; 5 s if zero.
+	// Drain is how long calls may continue after Serve's context ends; 5 s if zero.
 	Drain time.Duration
-	// Metrics of what is held up. May be nil.
+	// Metrics count callers that wait. May be nil.
 	Metrics *Metrics
 	Log     logr.Logger
 }
@@ -60,7 +60,7 @@ type Server struct {
 	health *health.Server
 }
 
-// New builds a server. It starts out healthy; see SetServing.
+// New returns a server that reports itself healthy; see SetServing.
 func New(opts Options) (*Server, error) {
 	if opts.Drain <= 0 {
 		opts.Drain = defaultDrain
@@ -115,7 +115,7 @@ func (s *Server) SetServing(ok bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// Serve serves lis until ctx ends, then lets calls finish for a moment. It closes lis.
+// Serve serves lis until ctx ends, then waits up to Drain for running calls. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	lis = limit(lis, s.opts.Limits.Connections, s.opts.Limits.PerAddress, s.guard.paces)
 	if s.opts.TLS != nil {
@@ -153,7 +153,7 @@ func (s *Server) ServeInside(ctx context.Context, lis net.Listener) error {
 	return group.Wait()
 }
 
-// stop ends both protocols at once, and by force what still runs after the drain time.
+// stop shuts down both protocols at the same time. It aborts calls that still run after the drain time.
 func (s *Server) stop(split *splitter) {
 	s.health.Shutdown()
 	split.close()
@@ -176,7 +176,7 @@ func (s *Server) stop(split *splitter) {
 	}
 }
 
-// ended returns why a part stopped, unless that was requested.
+// ended returns why a part of the server stopped, or nil if the stop was requested.
 func ended(what string, err error) error {
 	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
@@ -184,7 +184,7 @@ func ended(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// CheckLoopback refuses an address beyond loopback, for a server without authentication.
+// CheckLoopback rejects an address that is not on loopback. It is for servers without authentication.
 func CheckLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// A message in memory takes many times the bytes of its encoding: two bytes of JSON become a Struct. So the number of its parts
-// is bounded before anything is decoded.
+// A message in memory takes many times the size of its encoding: two bytes of JSON become a Struct. So the number of its values is bounded
+// before it is decoded.
 const (
 	maxValues = 10_000 // of a JSON text
 	maxDepth  = 64     // of a JSON text
@@ -54,7 +54,7 @@ func checkJSON(text []byte) error {
 	return nil
 }
 
-// checkProto does the same for a message in wire format.
+// checkProto bounds a message in wire format in the same way.
 func checkProto(wire []byte, message protoreflect.MessageDescriptor) error {
 	left := maxElements
 	return countProto(wire, message, maxNesting, &left)

@@ -18,7 +18,7 @@ const preface = "PRI"
 // splitter divides the connections of one listener between two servers.
 type splitter struct {
 	root             net.Listener
-	within, patience time.Duration // for the first bytes, and for writes
+	within, patience time.Duration // time limits of the first bytes and of a write
 	untaken          *untaken
 	grpc             *lane
 	http             *lane
@@ -47,7 +47,7 @@ func (s *splitter) run() error {
 	}
 }
 
-// sort reads the first bytes, TLS handshake included, and hands the connection on with them.
+// sort reads the first bytes, which includes the TLS handshake, and passes the connection with these bytes to one of the servers.
 func (s *splitter) sort(conn net.Conn) {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -87,7 +87,7 @@ func (s *splitter) close() {
 	})
 }
 
-// lane is the listener of one of the two servers. Closing it closes both: neither server continues alone.
+// lane is the listener of one of the two servers. Closing it closes both, so that neither server continues without the other.
 type lane struct {
 	conns chan net.Conn
 	owner *splitter
@@ -130,8 +130,7 @@ func (c *replayed) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// refuseHeader responds to the caller, which may still be sending; because closing a connection with unread bytes would discard
-// the response.
+// refuseHeader responds and then reads on for a moment, because closing a connection with unread bytes would discard the response.
 func (c *replayed) refuseHeader() {
 	_ = c.SetDeadline(time.Now().Add(parting))
 	_, _ = io.WriteString(c.Conn, "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
@@ -143,11 +142,11 @@ const (
 	partingBytes = 64 << 10
 )
 
-// CloseWrite lets the other end read the response before the connection closes on what it still sends.
+// CloseWrite lets the peer read the response before the connection closes, even if the peer still sends.
 func (c *replayed) CloseWrite() error { return closeWrite(c.Conn) }
 
-// maxLines bounds the lines of a request's header; because net/http has no such bound, and a field takes thirty times the memory
-// of its shortest line.
+// maxLines bounds the lines of a request header. net/http has no such bound, and a field takes thirty times the memory of its shortest
+// line.
 const maxLines = 256
 
 var errManyLines = errors.New("a header of too many lines")
@@ -186,8 +185,8 @@ func headBegins(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// paced is a gRPC connection that is not read while its peer does not take what is written; because gRPC keeps the responses for
-// a caller that sends requests and reads no response, without a bound. A connection that takes nothing for too long ends.
+// paced is a gRPC connection that is not read while a write to it is blocked. gRPC keeps an unlimited number of responses for a caller that
+// sends requests and reads no response. A connection that takes nothing for too long is closed.
 type paced struct {
 	net.Conn
 	patience time.Duration
@@ -208,7 +207,7 @@ func (c *paced) Write(b []byte) (int, error) {
 }
 
 func (c *paced) Read(b []byte) (int, error) {
-	c.writing <- struct{}{} // waits for the running write
+	c.writing <- struct{}{} // wait for the running write
 	<-c.writing
 	c.streams.seen()
 	if err := c.streams.meter.wait(); err != nil {

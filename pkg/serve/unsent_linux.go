@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how much of a response the kernel holds beyond what a peer may be sent (I14). Without it a peer that reads nothing makes the
-// kernel hold 4 MiB, which are fetched from a sandbox at the cost of every process on the way.
+// maxUnsent is how much of a response the kernel buffers beyond what it may send to the peer (I14). Without this limit the kernel buffers 4
+// MiB for a peer that reads nothing, and every process on the way to the sandbox pays for fetching them.
 const maxUnsent = 128 << 10
 
-// boundUnsent bounds what the kernel holds. Not every connection is of TCP.
+// boundUnsent sets this limit. It skips connections that are not TCP.
 func boundUnsent(conn net.Conn) {
 	tcp, ok := conn.(syscall.Conn)
 	if !ok {

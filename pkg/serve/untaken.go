@@ -13,13 +13,13 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// maxUntaken is how many responses over gRPC may wait for their callers to take them, over all connections. Each takes about
-// 10 KiB, and no longer counts as a call in flight; because its handler has returned.
+// maxUntaken is how many gRPC responses may wait for their callers to take them, over all connections. Each costs about 10 KiB, and no
+// longer counts as a call in flight, because its handler has returned.
 const maxUntaken = 4096
 
-// untaken bounds the responses that callers do not take. HTTP/2 lets a caller forbid data and send further calls; gRPC then keeps
-// every response, and the connection with them, without a bound in time. A connection whose callers take none for too long is
-// closed; where there are too many in all, the one with the most of the address with the most.
+// untaken bounds the responses that callers do not take. An HTTP/2 caller can close its flow control window and make further calls; gRPC
+// then keeps every response, and the connection, for an unlimited time. A connection that takes no response for too long is closed. If too
+// many responses wait over all connections, the connection with the most waiting responses is closed, from the address with the most.
 type untaken struct {
 	most     int
 	patience time.Duration
@@ -34,27 +34,27 @@ func newUntaken(most int, patience time.Duration) *untaken {
 	return &untaken{most: most, patience: patience, from: map[netip.Prefix]int{}, conns: map[string]*pacedStreams{}}
 }
 
-// pacedStreams are the calls of one connection. The owner's mutex guards all but in and out.
+// pacedStreams tracks the calls of one connection. The owner's mutex guards all fields except in and out.
 type pacedStreams struct {
 	owner  *untaken
 	conn   net.Conn
 	origin netip.Prefix
 	meter  *meter
 
-	fresh   map[uint32]struct{} // begun by what was read last, which gRPC may not have seen yet
-	open    map[uint32]struct{} // begun before, and not ended on the wire
-	last    uint32              // the highest that has begun
-	running int                 // whose handlers have not returned
+	fresh   map[uint32]struct{} // streams of the last read, which gRPC may not have processed yet
+	open    map[uint32]struct{} // earlier streams whose response is not fully written
+	last    uint32              // highest stream ID so far
+	running int                 // calls whose handlers have not returned
 	waiting int                 // max(0, open - running): responses that are not taken
-	taken   uint64              // frames of responses
-	watched bool                // a timer runs
+	taken   uint64              // frames of responses written so far
+	watched bool                // whether the timer of watch runs
 	gone    bool
-	held    map[*byte]func() // by a handle: called when the connection closes
+	held    map[*byte]func() // by handle: functions to call when the connection closes
 
 	in, out http2frames.Heads
 }
 
-// follow begins to count the calls of a connection.
+// follow starts to track the calls of a connection.
 func (u *untaken) follow(conn net.Conn) *pacedStreams {
 	p := &pacedStreams{
 		owner: u, conn: conn, origin: pace.Origin(conn.RemoteAddr()), meter: meterOf(conn),
@@ -67,8 +67,8 @@ func (u *untaken) follow(conn net.Conn) *pacedStreams {
 	return p
 }
 
-// runs counts a call of a connection until the returned function is called: its handler has returned. It also returns the connection's
-// calls.
+// runs counts a call as running until the returned function is called when its handler has returned. It also returns the tracked calls of
+// the connection.
 func (u *untaken) runs(peer net.Addr) (of *pacedStreams, returned func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -89,7 +89,7 @@ func (u *untaken) runs(peer net.Addr) (of *pacedStreams, returned func()) {
 	}
 }
 
-// count notes what has changed, and returns a connection to close, if any. The caller holds the lock.
+// count updates the totals, and returns a connection to close, or nil. The caller holds the lock.
 func (p *pacedStreams) count() (over *pacedStreams) {
 	if p.gone {
 		return nil
@@ -110,7 +110,7 @@ func (p *pacedStreams) count() (over *pacedStreams) {
 	return nil
 }
 
-// worst returns the connection with the most responses that are not taken, of the address with the most.
+// worst returns the connection with the most untaken responses, from the address with the most.
 func (u *untaken) worst() (worst *pacedStreams) {
 	for _, p := range u.conns {
 		if worst == nil || u.from[p.origin] > u.from[worst.origin] || p.origin == worst.origin && p.waiting > worst.waiting {
@@ -120,7 +120,7 @@ func (u *untaken) worst() (worst *pacedStreams) {
 	return worst
 }
 
-// watch closes the connection when none of its responses was taken for the whole patience.
+// watch closes the connection if it takes no response for the duration of patience.
 func (p *pacedStreams) watch() {
 	before := p.taken
 	time.AfterFunc(p.owner.patience, func() {
@@ -136,7 +136,7 @@ func (p *pacedStreams) watch() {
 	})
 }
 
-// leave stops counting.
+// leave stops tracking the connection.
 func (p *pacedStreams) leave() {
 	p.owner.mu.Lock()
 	defer p.owner.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *pacedStreams) leave() {
 	}
 }
 
-// until returns end, which is also called when the connection closes.
+// until registers end to be called when the connection closes, and returns a function that calls end earlier.
 func (p *pacedStreams) until(end func()) func() {
 	if p == nil {
 		return end
@@ -181,7 +181,7 @@ func (p *pacedStreams) until(end func()) func() {
 	}
 }
 
-// read notes what the caller sends.
+// read tracks frames from the caller.
 func (p *pacedStreams) read(b []byte) {
 	var calls, data, others int
 	p.in.Pass(b, func(kind, flags byte, length int, stream uint32) {
@@ -209,7 +209,7 @@ func (p *pacedStreams) read(b []byte) {
 	p.meter.frames(calls, data, others)
 }
 
-// seen notes that gRPC has taken in all that was read; because it reads on.
+// seen marks everything read so far as processed by gRPC, because gRPC calls Read again only after that.
 func (p *pacedStreams) seen() {
 	p.change(func() {
 		maps.Copy(p.open, p.fresh)
@@ -217,7 +217,7 @@ func (p *pacedStreams) seen() {
 	})
 }
 
-// write notes what the server sends.
+// write tracks frames to the caller.
 func (p *pacedStreams) write(b []byte) {
 	p.out.Pass(b, func(kind, flags byte, _ int, stream uint32) {
 		if kind != http2frames.Data && kind != http2frames.Headers && kind != http2frames.Reset {
@@ -236,7 +236,7 @@ func (p *pacedStreams) end(stream uint32) {
 	delete(p.open, stream)
 }
 
-// change changes the calls. A connection with too many is closed when a handler returns; because only that adds a response.
+// change updates the calls under the lock. It never closes a connection: only a handler that returns adds an untaken response (see runs).
 func (p *pacedStreams) change(f func()) {
 	p.owner.mu.Lock()
 	defer p.owner.mu.Unlock()

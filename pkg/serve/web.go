@@ -18,10 +18,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Web holds the names by which browsers reach a server. A page that a user opens must not use the user's access: the browser
-// sends a request's origin and the host name it used, and both are checked.
+// Web holds the host names under which browsers reach a server. A page that a user opens must not be able to use the user's access. The
+// browser sends the origin of a request and the host name it used, and the server checks both.
 type Web struct {
-	// Hosts are names of the server besides loopback's. Without any, a server that requires credentials accepts every name.
+	// Hosts are host names of the server, in addition to loopback names. If empty, a server that requires credentials accepts every name.
 	Hosts []string
 	// SandboxDomain gives each port of a sandbox its own host, PORT-ID.DOMAIN, and so its own origin.
 	SandboxDomain string
@@ -30,7 +30,7 @@ type Web struct {
 // loopbackDomain is the domain of servers on loopback: browsers resolve every name below it to this machine.
 const loopbackDomain = "localhost"
 
-// Bind adds the names as flags.
+// Bind registers the flags for the names.
 func (w *Web) Bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&w.Hosts, "allowed-hosts", nil,
 		"host names by which the API is reached, besides localhost and loopback addresses; default: any with API keys, else none")
@@ -52,16 +52,16 @@ func (w Web) Validate() error {
 	return nil
 }
 
-// Access is who may call a server.
+// Access says whether a server requires credentials.
 type Access bool
 
-// A server is open to all callers, or to those with credentials.
+// A server is open to all callers, or requires credentials.
 const (
 	Open          Access = false
 	Authenticated Access = true
 )
 
-// Domain is the parent of sandboxes' own hosts; empty: none.
+// Domain returns the parent domain of the sandboxes' own hosts, or "" if there is none.
 func (w Web) Domain(to Access) string {
 	if w.SandboxDomain == "" && to == Open {
 		return loopbackDomain
@@ -69,8 +69,8 @@ func (w Web) Domain(to Access) string {
 	return w.SandboxDomain
 }
 
-// named refuses requests for a host name that is not the server's; because its owner may point it here, so that a page of that
-// name reads what only pages of this server may.
+// named rejects requests for a host name that is not one of the server's. The owner of another name could point it at this server, and a
+// page of that name could then read responses that only pages of this server may read.
 func (w Web) named(to Access, r *http.Request) error {
 	host := hostOf(r.Host)
 	unnamed := r.Host == "" || strings.HasPrefix(r.Host, ":") // "." is a name, though none of ours
@@ -82,7 +82,7 @@ func (w Web) named(to Access, r *http.Request) error {
 		clip(host))
 }
 
-// SandboxHost parses the host of a sandbox's port, PORT-ID.DOMAIN. An empty domain has none.
+// SandboxHost parses the host of a sandbox's port, PORT-ID.DOMAIN. No host matches an empty domain.
 func SandboxHost(host, domain string) (port, id string, ok bool) {
 	label, ok := strings.CutSuffix(hostOf(host), "."+domain)
 	if !ok || domain == "" {
@@ -112,7 +112,7 @@ func isLoopback(host string) bool {
 	return host == loopbackDomain || err == nil && ip.Unmap().IsLoopback()
 }
 
-// SameOrigin refuses what a browser sends for a page of another origin. A link that a user follows passes.
+// SameOrigin rejects requests that a browser sends for a page of another origin. It accepts a link that a user follows.
 func SameOrigin(r *http.Request) error {
 	site := r.Header.Get("Sec-Fetch-Site")
 	origin := r.Header.Get("Origin")
@@ -129,10 +129,10 @@ func SameOrigin(r *http.Request) error {
 		clip(r.Host))
 }
 
-// followed reports whether a user opens a page.
+// followed reports whether the request is a user opening a page.
 func followed(r *http.Request) bool {
 	return Safe(r.Method) && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// Safe reports whether a method requests no change.
+// Safe reports whether a method changes nothing.
 func Safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
