@@ -10,18 +10,18 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// ErrNoCertificate is what a Source of AwaitCredentials returns as long as it has none. Handshakes fail with it.
+// ErrNoCertificate is returned by a Source of AwaitCredentials while it has no certificate. Handshakes fail with it.
 var ErrNoCertificate = errors.New("this worker has no certificate yet")
 
-// AwaitCredentials are NewCredentials of a source that may get its certificate later.
+// AwaitCredentials is NewCredentials for a source that may get its certificate later.
 func AwaitCredentials(source Source, log logr.Logger) *Credentials {
 	return &Credentials{source: source, log: log, good: &material{cas: x509.NewCertPool()}, admitted: newSeats()}
 }
 
-// missing reports that there has never been a certificate.
+// missing reports whether there has never been a certificate.
 func (m *material) missing() bool { return m.cert.Leaf == nil }
 
-// Lifetime is for how long the certificate in use is valid in all; 0 without one.
+// Lifetime returns the lifetime of the current certificate from its issue, or 0 if there is none.
 func (c *Credentials) Lifetime() time.Duration {
 	if m := c.current(); !m.missing() {
 		return Lifetime(m.cert.Leaf.NotBefore, m.cert.Leaf.NotAfter)
@@ -29,10 +29,11 @@ func (c *Credentials) Lifetime() time.Duration {
 	return 0
 }
 
-// Backdate is how long before its issue a certificate becomes valid; because clocks may differ (I11).
+// Backdate is how long before its issue a certificate becomes valid, because clocks may differ (I11).
 const Backdate = time.Hour
 
-// Lifetime is how long a certificate lasts from its issue, which its validity precedes; 0 if its dates are not known.
+// Lifetime returns how long a certificate is valid after its issue. Its validity starts up to Backdate before its issue, which does not
+// count. It returns 0 if a date is unknown.
 func Lifetime(notBefore, notAfter time.Time) time.Duration {
 	if notBefore.IsZero() || notAfter.IsZero() {
 		return 0

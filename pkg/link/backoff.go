@@ -13,10 +13,10 @@ const (
 	MaxBackoff = 30 * time.Second
 	// settled is how long a stream has to last for the next failure to count as the first.
 	settled = 10 * time.Second
-	// present is how long a connection has to last to prove that the hub was up: time away begins at its end.
+	// present is how long a connection has to last to prove that the hub was up. The outage is then counted from the end of that connection.
 	present = time.Second
-	// A restarted hub is back within seconds, while doubling exceeds them. So the pause grows no faster than the time without a
-	// hub: no worker is away for more than a quarter longer than the hub was, or than shortOutage.
+	// A restarted hub is back within seconds, but exponential backoff soon exceeds that. So the pause is limited to a quarter of the outage so
+	// far, or to shortOutage if that is longer.
 	shortOutage = 2 * time.Second
 	outageShare = 4
 )
@@ -31,8 +31,8 @@ func (e *RetryAfterError) Error() string { return e.Err.Error() }
 
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
-// delay is the wait before the next attempt, after the given number of failures in a row and the given time without a hub: full
-// jitter, so that workers that were cut off together do not return together.
+// delay returns the wait before the next attempt, after the given number of failures in a row and the given time without a hub. It uses
+// full jitter, so that workers that were disconnected together do not reconnect together.
 func delay(failures int, away time.Duration, err error, random func(n int64) int64) time.Duration {
 	ceiling := min(MaxBackoff, max(shortOutage, away/outageShare))
 	if shift := max(failures-1, 0); shift < 8 {

@@ -38,9 +38,8 @@ const (
 	itemsUnchecked = 64 << 10
 )
 
-// codec is gRPC's own, except that no frame ends its stream. A frame that cannot be sent is sent empty, and one that cannot be
-// read is received empty: the other end, of any build, takes an empty frame for one of a newer peer and ignores it. Both are
-// counted.
+// codec is gRPC's own codec, except that a bad frame does not end its stream. A frame that cannot be sent is sent empty, and a frame that
+// cannot be read is received empty. Peers of every build ignore an empty frame like one of a newer peer. Both cases are counted.
 type codec struct {
 	encoding.CodecV2
 	metrics *Metrics
@@ -52,8 +51,7 @@ func newCodec(m *Metrics, log logr.Logger) codec {
 	return codec{pooled{encoding.GetCodecV2("proto")}, m, log, &atomic.Uint64{}}
 }
 
-// drop counts a frame and logs the first, the second, the fourth and so on; because a peer that sends no others must not fill the
-// log.
+// drop counts a frame. It logs only the first, the second, the fourth and so on, so that a peer with only bad frames does not fill the log.
 func (c codec) drop(direction string, f proto.Message, why error) {
 	c.metrics.drop(direction, f)
 	if n := c.dropped.Add(1); n&(n-1) == 0 {
@@ -110,8 +108,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// fewItems reports whether an encoded message holds no more messages than a frame may. A message that cannot be read counts as
-// holding few.
+// fewItems reports whether an encoded message holds at most maxItems messages. A message that cannot be parsed counts as small.
 func fewItems(data []byte, of protoreflect.MessageDescriptor) bool {
 	items := 0
 	countItems(data, of, &items)

@@ -29,8 +29,8 @@ type PEM struct {
 	Cert, Key, CA []byte
 }
 
-// Source is where Credentials come from. Read is called at each handshake, by many goroutines, and must be fast: it returns what is
-// valid now. What it returns is not changed afterwards.
+// Source provides certificates to Credentials. Read is called at each handshake, concurrently, so it must be fast. It returns the
+// certificate that is valid now, and does not modify it afterwards.
 type Source interface {
 	Read() (PEM, error)
 	fmt.Stringer // for errors
@@ -71,12 +71,12 @@ type material struct {
 	cas  *x509.CertPool
 }
 
-// LoadCredentials reads the files, and fails if they cannot be used; because a process must not start without credentials.
+// LoadCredentials reads the files. It fails if they are unusable, because a process must not start without credentials.
 func LoadCredentials(files Files, log logr.Logger) (*Credentials, error) {
 	return NewCredentials(files, log)
 }
 
-// NewCredentials reads the source, and fails if what it returns cannot be used.
+// NewCredentials reads the source, and fails if the certificate is unusable.
 func NewCredentials(source Source, log logr.Logger) (*Credentials, error) {
 	m, err := read(source, nil)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Credentials) Identity() (Identity, error) {
 	return IdentityOf(m.cert.Leaf)
 }
 
-// Expiry is when the certificate expires; the epoch without one.
+// Expiry returns when the certificate expires, or the Unix epoch if there is none.
 func (c *Credentials) Expiry() time.Time {
 	if m := c.current(); !m.missing() {
 		return m.cert.Leaf.NotAfter
@@ -102,8 +102,8 @@ func (c *Credentials) Expiry() time.Time {
 	return time.Unix(0, 0)
 }
 
-// Register adds the expiry of the certificate and its lifetime as metrics. The certificate is read again at every scrape, as at every
-// handshake.
+// Register registers the expiry and the lifetime of the certificate as metrics. The certificate is read again at every scrape, as it is at
+// every handshake.
 func (c *Credentials) Register(registry prometheus.Registerer) error {
 	return errors.Join(registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends; 0: there is none.",
@@ -112,7 +112,7 @@ func (c *Credentials) Register(registry prometheus.Registerer) error {
 	}, func() float64 { return c.Lifetime().Seconds() })))
 }
 
-// current reads the source again. While what it returns cannot be used, the last good reading is.
+// current reads the source again. It returns the last good certificate while the source is unusable.
 func (c *Credentials) current() *material {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *Credentials) current() *material {
 	return m
 }
 
-// read returns last unchanged if the source has not changed since.
+// read reads the source. It returns last if the source has not changed.
 func read(source Source, last *material) (*material, error) {
 	raw, err := source.Read()
 	if err != nil {
@@ -151,7 +151,7 @@ func read(source Source, last *material) (*material, error) {
 	return m, nil
 }
 
-// PublicConfig serves TLS with the same certificate to callers that authenticate without a certificate.
+// PublicConfig returns a TLS configuration with the same certificate, for a server whose callers authenticate without one.
 func (c *Credentials) PublicConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -181,7 +181,7 @@ func (c *Credentials) clientConfig(serverName string) *tls.Config {
 	}
 }
 
-// verifyHub refuses a certificate of the same CA that is not a hub's, such as another cluster's worker's.
+// verifyHub rejects a certificate of the same CA that does not name a hub, such as that of another cluster's worker.
 func verifyHub(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return fmt.Errorf("%w: the server has no certificate", ErrIdentity)
@@ -241,7 +241,7 @@ func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	if stranger, ok := conn.(interface{ Admit() }); ok {
-		stranger.Admit() // it has shown a certificate, and no longer counts as unauthenticated
+		stranger.Admit() // it presented a certificate, so it no longer counts as unauthenticated
 	}
 	return secure, info, nil
 }

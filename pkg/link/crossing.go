@@ -13,13 +13,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Crossing is a tunnel of a cluster that is attached to another replica of the hub, from its caller's side.
+// Crossing is the caller's end of a tunnel to a cluster that is attached to another replica of the hub.
 type Crossing struct{ *through }
 
 var errNotOpened = errors.New("the replica did not open the tunnel")
 
-// Cross has a cluster that is attached to a peer open a tunnel; tell passes the token to the cluster, and fails if the cluster refuses. The
-// context bounds only the opening.
+// Cross opens a tunnel to a cluster that is attached to a peer. It calls tell with the token that the cluster needs to open its end; tell
+// fails if the cluster refuses. The context bounds only the opening.
 func Cross(ctx context.Context, peer federationv1.PeersClient, open *federationv1.PeerTunnel,
 	tell func(ctx context.Context, token string) error,
 ) (*Crossing, error) {
@@ -54,7 +54,7 @@ func cross(ctx context.Context, stream openedFrames, tell func(ctx context.Conte
 		return notCrossed(ctx, fmt.Errorf("%w: no token", errNotOpened))
 	}
 	told, opened := make(chan error, 1), make(chan error, 1)
-	go func() { told <- tell(context.WithoutCancel(ctx), token) }() // it has a deadline of its own
+	go func() { told <- tell(context.WithoutCancel(ctx), token) }() // tell has its own deadline
 	go func() {
 		frame, err := stream.Recv()
 		if err == nil && !frame.GetOpened() {
@@ -64,7 +64,7 @@ func cross(ctx context.Context, stream openedFrames, tell func(ctx context.Conte
 	}()
 	for {
 		select {
-		case err := <-opened: // before the response, which is not waited for
+		case err := <-opened: // may come before tell returns, which is not waited for
 			if err != nil {
 				return notCrossed(ctx, err)
 			}
@@ -78,7 +78,7 @@ func cross(ctx context.Context, stream openedFrames, tell func(ctx context.Conte
 	}
 }
 
-// notCrossed is the peer's error, if it returned one.
+// notCrossed returns the peer's error, or Unavailable if the peer returned none.
 func notCrossed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

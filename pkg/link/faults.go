@@ -6,7 +6,7 @@ package link
 
 import "google.golang.org/grpc"
 
-// Streams of released programs have no injected faults.
+// Released programs inject no faults into streams.
 
 func clientFaults() []grpc.DialOption { return nil }
 

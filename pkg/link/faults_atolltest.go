@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/link/linkfaults"
 )
 
-// faults are the faults that tests configure. There is one source per process; because a new one for each connection would hit
-// the same first frames of all.
+// faults are the faults that tests configure. There is one source per process, because a new source for each connection would fail the same
+// first frames of every connection.
 var faults = sync.OnceValue(func() *linkfaults.Source {
 	setting := os.Getenv("ATOLL_TEST_LINK_FAULTS")
 	if setting == "" {
@@ -23,7 +23,7 @@ var faults = sync.OnceValue(func() *linkfaults.Source {
 	}
 	source, err := linkfaults.New(setting)
 	if err != nil {
-		// A test without the faults that it expects would prove nothing.
+		// A test whose expected faults are missing would prove nothing.
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -22,25 +22,25 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// JoinMethod is all that a guest may call: a caller without a certificate, on a server that clusters can join at.
+// JoinMethod is the only method that a guest may call. A guest is a caller without a certificate, on a server at which clusters can join.
 const JoinMethod = federationv1.Joining_Join_FullMethodName
 
 // Limits of guests (I14). A guest's connection counts against MaxHandshakes until it ends.
 const (
 	// MaxJoin is the largest request to join.
 	MaxJoin = 32 << 10
-	// guestBytes is how much a guest may send in all: the request and HTTP/2's own frames.
+	// guestBytes bounds everything that a guest sends: the request and HTTP/2's own frames.
 	guestBytes = 64 << 10
 	// GuestAge is how long a guest's connection may last.
 	GuestAge = 30 * time.Second
 
-	// How many may ask: of one address, and of all.
+	// Bursts and rates of requests to join: per address, and in total.
 	joinsAtOncePerAddress, joinsPerSecondPerAddress = 16, 2
 	joinsAtOnce, joinsPerSecond                     = 64, 20
 	maxJoinAddresses                                = 4096
 )
 
-// guest is the authentication of a connection without a certificate. It is no credentials.TLSInfo, so that a guest has no identity.
+// guest is the AuthInfo of a connection without a certificate. It is not a credentials.TLSInfo, so that a guest has no identity.
 type guest struct {
 	credentials.CommonAuthInfo
 	conn *guestConn
@@ -49,7 +49,7 @@ type guest struct {
 // AuthType implements credentials.AuthInfo.
 func (guest) AuthType() string { return "none" }
 
-// guestConn is the connection of a guest. It ends when its time is over or it has sent too much.
+// guestConn is the connection of a guest. It is closed after GuestAge, or after guestBytes.
 type guestConn struct {
 	net.Conn
 	left  atomic.Int64
@@ -81,7 +81,7 @@ func (g *guestConn) Close() error {
 	return g.Conn.Close()
 }
 
-// guestOf returns the guest that calls, nil if the caller has a certificate.
+// guestOf returns the guest that makes the call, or nil if the caller has a certificate.
 func guestOf(ctx context.Context) *guestConn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -94,7 +94,7 @@ func guestOf(ctx context.Context) *guestConn {
 	return g.conn
 }
 
-// joins paces guests.
+// joins limits the rate of guests.
 type joins struct {
 	all  *rate.Limiter
 	from *limiters[netip.Prefix]
@@ -107,7 +107,8 @@ func newJoins() *joins {
 	}
 }
 
-// admit decides on a stream of a guest, before any of it is read. A connection has one; one that asks for anything else ends.
+// admit accepts or rejects a guest's stream before any of it is read. A connection may have one stream, of Join; any other stream closes
+// it.
 func (j *joins) admit(g *guestConn, method string) error {
 	switch {
 	case method != JoinMethod:
@@ -122,12 +123,11 @@ func (j *joins) admit(g *guestConn, method string) error {
 	return nil
 }
 
-// Join serves a request to join. remote is the caller's address.
+// Join handles a request to join. remote is the caller's address.
 type Join func(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error)
 
-// RegisterJoining serves Joining on a server of NewJoiningServer. On the wire a unary call is a stream of one message each way: it is
-// served
-// as a stream, so that the same interceptors refuse it before it is read.
+// RegisterJoining serves Joining on a server of NewJoiningServer. A unary call is a stream of one message each way, and is served as a
+// stream here, so that the stream interceptors can refuse it before it is read.
 func RegisterJoining(s *grpc.Server, join Join) {
 	service := federationv1.Joining_ServiceDesc
 	service.HandlerType = (*any)(nil)

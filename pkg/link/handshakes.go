@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// computing are the handshakes of this process that compute now: at most half of the processors, so that claims find one when many workers
-// attach at the same time, in the hub and in a process that hosts them. A handshake that waits for its peer does not count, so that a peer
-// that is slow on purpose holds up no other (I14).
+// computing holds an entry for each handshake of this process that computes now. It allows at most half of the processors, so that claims
+// find a free one when many workers attach at the same time, in the hub and in a process that hosts workers. A handshake that waits for its
+// peer does not count, so that a deliberately slow peer delays no other (I14).
 var computing = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// handshaking is a connection under its handshake, which has a turn while it computes.
+// handshaking is a connection during its handshake. It holds a turn while it computes.
 type handshaking struct {
 	net.Conn
 	turns chan struct{}
@@ -24,7 +24,7 @@ type handshaking struct {
 	held bool
 }
 
-// begin takes a turn. The handshake follows, and end, which may come while an abandoned handshake still runs.
+// begin acquires a turn for the handshake. The caller calls end when it returns, even if an abandoned handshake still runs.
 func begin(conn net.Conn, turns chan struct{}) *handshaking {
 	h := &handshaking{Conn: conn, turns: turns}
 	h.resume()
@@ -36,7 +36,7 @@ func (h *handshaking) end() {
 	h.pause()
 }
 
-// pause gives the turn back.
+// pause releases the turn.
 func (h *handshaking) pause() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *handshaking) pause() {
 	}
 }
 
-// resume waits for a turn. A handshake that was abandoned meanwhile gets none.
+// resume acquires a turn. If the handshake was abandoned in the meantime, it releases the turn immediately.
 func (h *handshaking) resume() {
 	h.turns <- struct{}{}
 	h.mu.Lock()

@@ -24,7 +24,7 @@ const (
 	clusterPrefix = "/cluster/"
 )
 
-// ErrIdentity means that a certificate names no identity, or another one than expected.
+// ErrIdentity means that a certificate has no valid identity, or not the expected one.
 var ErrIdentity = errors.New("no such identity")
 
 var clusterID = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$`)
@@ -46,7 +46,7 @@ func Cluster(id string) Identity { return Identity{ClusterID: id} }
 
 func (i Identity) String() string { return i.URI().String() }
 
-// URI is the name in the certificate.
+// URI returns the identity as the URI name of its certificate.
 func (i Identity) URI() *url.URL {
 	path := hubPath
 	if i.ClusterID != "" {
@@ -55,7 +55,7 @@ func (i Identity) URI() *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: path}
 }
 
-// IdentityOf reads the identity out of a certificate. It does not verify the certificate.
+// IdentityOf parses the identity of a certificate. It does not verify the certificate.
 func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	if n := len(cert.URIs); n != 1 {
 		return Identity{}, fmt.Errorf("%w: certificate has %d URI names, want 1", ErrIdentity, n)
@@ -71,7 +71,7 @@ func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	return Identity{}, fmt.Errorf("%w: %q", ErrIdentity, name)
 }
 
-// PeerCluster returns the cluster that the caller's certificate names. The context is that of a handler of NewServer.
+// PeerCluster returns the cluster that the caller's certificate names. ctx is that of a handler of NewServer.
 func PeerCluster(ctx context.Context) (string, error) {
 	who, err := peerIdentity(ctx)
 	if err != nil {
@@ -91,8 +91,8 @@ func peerIdentity(ctx context.Context) (Identity, error) {
 	return IdentityOf(cert)
 }
 
-// PeerKey returns a hash of the key in the caller's certificate; empty for a caller without one. It stays the same when a
-// certificate is renewed with the same key.
+// PeerKey returns a hash of the public key in the caller's certificate, or "" if there is none. It does not change when a certificate is
+// renewed with the same key.
 func PeerKey(ctx context.Context) string {
 	cert, err := peerCertificate(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func PeerKey(ctx context.Context) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PeerIssuer returns the hash of the CA that signed the caller's certificate; empty for a caller without one.
+// PeerIssuer returns the hash of the CA that signed the caller's certificate, or "" if there is none.
 func PeerIssuer(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -116,7 +116,7 @@ func PeerIssuer(ctx context.Context) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// PeerIssued returns when the caller's certificate became valid; the zero time for a caller without one.
+// PeerIssued returns when the caller's certificate became valid, or the zero time if there is none.
 func PeerIssued(ctx context.Context) time.Time {
 	cert, err := peerCertificate(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func PeerIssued(ctx context.Context) time.Time {
 	return cert.NotBefore
 }
 
-// PeerExpiry returns when the caller's certificate expires; the zero time for a caller without one.
+// PeerExpiry returns when the caller's certificate expires, or the zero time if there is none.
 func PeerExpiry(ctx context.Context) time.Time {
 	cert, err := peerCertificate(ctx)
 	if err != nil {

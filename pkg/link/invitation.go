@@ -13,7 +13,7 @@ import (
 
 // Invitation is the content of a token with which a cluster joins.
 type Invitation struct {
-	// CA is the hash of the CA whose hub gave the invitation, see CAHash.
+	// CA is the hash of the CA of the hub that issued the invitation; see CAHash.
 	CA string
 	// ID names the invitation, and is no secret.
 	ID     string
@@ -26,7 +26,7 @@ const (
 	MaxInvitation = 512
 )
 
-// ErrInvitation means that a text is no token of an invitation.
+// ErrInvitation means that a text is not the token of an invitation.
 var ErrInvitation = errors.New("no invitation")
 
 var (
@@ -65,7 +65,7 @@ func ParseInvitation(text string) (Invitation, error) {
 	return Invitation{CA: parts[0], ID: parts[1], secret: parts[2]}, nil
 }
 
-// NewInvitation returns an invitation of the hub of a CA.
+// NewInvitation returns an invitation to the hub with the given CA.
 func NewInvitation(ca, id, secret string) Invitation {
 	return Invitation{CA: ca, ID: id, secret: secret}
 }

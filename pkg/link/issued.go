@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// MaxTrust bounds the CAs that a worker stores of a hub.
+	// MaxTrust bounds the CAs of a hub that a worker stores.
 	MaxTrust = 64 << 10
-	// MaxChain bounds the certificates that it stores of a hub.
+	// MaxChain bounds the certificate chain of a hub that a worker stores.
 	MaxChain        = 64 << 10
 	maxCAs          = 16
 	maxCertificates = 8
@@ -36,13 +36,13 @@ const (
 )
 
 var (
-	// ErrTrust means that CAs cannot be taken over from a hub.
+	// ErrTrust means that a worker cannot accept the CAs that a hub sent.
 	ErrTrust = errors.New("the hub's CAs are not accepted")
-	// ErrLockedOut means that the CAs would refuse the hub that has sent them, as far as its connection shows.
+	// ErrLockedOut means that the CAs do not accept the hub that sent them, judging by the certificate of its connection.
 	ErrLockedOut = errors.New("the hub's own certificate does not come from them")
 	// ErrIssued means that a certificate cannot be used.
 	ErrIssued = errors.New("the hub's certificate for this cluster is not accepted")
-	// ErrNotStored means that a certificate can be used once it is stored.
+	// ErrNotStored means that a certificate is valid but could not be stored, which has to come before its use.
 	ErrNotStored = errors.New("the new certificate could not be stored")
 )
 
@@ -52,8 +52,8 @@ func TrustHash(bundle []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// VerifyTrust returns an error for CAs that a worker must not take over from the hub that has shown the chain: by which it could not
-// reach that hub any more, for example.
+// VerifyTrust returns an error if a worker must not accept these CAs from the hub that presented the chain, for example because it could
+// not reach that hub again with them.
 func VerifyTrust(trust *federationv1.Trust, hub []*x509.Certificate, now time.Time) error {
 	roots, err := readTrust(trust)
 	if err != nil {
@@ -62,7 +62,7 @@ func VerifyTrust(trust *federationv1.Trust, hub []*x509.Certificate, now time.Ti
 	if len(hub) == 0 {
 		return fmt.Errorf("%w: %w: it has shown none", ErrTrust, ErrLockedOut)
 	}
-	// The stream may be older than the validity of the certificate that began it.
+	// The stream may have outlived the certificate with which it began.
 	at := now
 	if leaf := hub[0]; at.After(leaf.NotAfter) {
 		at = leaf.NotAfter
@@ -97,8 +97,8 @@ func readTrust(trust *federationv1.Trust) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// VerifyIssued returns an error for a certificate that a worker must not use: it has to be of this key, of this identity, and to come
-// from the CAs that the hub sends with it, which VerifyTrust has to accept.
+// VerifyIssued returns an error if a worker must not use the certificate. The certificate must be for this key and this identity, and be
+// signed by the CAs that the hub sends with it, which VerifyTrust must accept.
 func VerifyIssued(issued *federationv1.Certificate, key crypto.PublicKey, who Identity, hub []*x509.Certificate, now time.Time) error {
 	if err := VerifyTrust(issued.GetTrust(), hub, now); err != nil {
 		return err
@@ -126,8 +126,8 @@ func VerifyIssued(issued *federationv1.Certificate, key crypto.PublicKey, who Id
 	return nil
 }
 
-// verifyChain verifies the first certificate with the others as intermediates. A validity that is missed by no more than clocks may
-// differ is none.
+// verifyChain verifies the first certificate, with the others as intermediates. It tolerates a certificate that is expired or not valid yet
+// by at most clockTolerance.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, name string, usage x509.ExtKeyUsage, now time.Time) error {
 	options := x509.VerifyOptions{
 		Roots: roots, Intermediates: x509.NewCertPool(), DNSName: name, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now,
@@ -149,7 +149,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, name string, u
 	return err
 }
 
-// ParseCertificates reads PEM certificates, 1 to most, and nothing else.
+// ParseCertificates parses between 1 and most PEM certificates, and rejects any other content.
 func ParseCertificates(text []byte, most int) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for rest := bytes.TrimSpace(text); len(rest) > 0; rest = bytes.TrimSpace(rest) {
@@ -185,7 +185,7 @@ func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// NewCSR returns a request for a certificate of an identity, in DER. It names nothing else.
+// NewCSR returns a certificate request for an identity, in DER. It contains no other name.
 func NewCSR(key crypto.Signer, who Identity) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: []*url.URL{who.URI()}}, key)
 	if err != nil {
@@ -194,8 +194,7 @@ func NewCSR(key crypto.Signer, who Identity) ([]byte, error) {
 	return der, nil
 }
 
-// HubChain returns the certificates that the hub of a stream has shown. The context is that of the stream, which has received
-// something already.
+// HubChain returns the certificate chain that the hub of a stream presented. ctx is that of the stream, which must have received something.
 func HubChain(ctx context.Context) []*x509.Certificate {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

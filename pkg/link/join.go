@@ -21,16 +21,16 @@ import (
 
 const (
 	joinTimeout = 20 * time.Second
-	// maxJoinResponse bounds what a hub may send before it is trusted for more than its invitation.
+	// maxJoinResponse bounds the response of a hub that has proven only the hash in the invitation.
 	maxJoinResponse = 256 << 10
 	maxHubChain     = 16
 )
 
-// ErrPinned means that a server has not shown the CA that an invitation names. Nothing was sent to it.
+// ErrPinned means that a server did not present the CA that the invitation names. Nothing was sent to it.
 var ErrPinned = errors.New("the server is not the hub of the invitation")
 
-// Join sends a request for a certificate to one address of the hub, and returns the response with the chain that the hub has shown.
-// It sends nothing before the hub has proven, by the hash in the invitation, that it is the one that gave it.
+// Join sends a request for a certificate to one address of the hub. It returns the response and the certificate chain that the hub
+// presented. It sends nothing before the hub has proven, by the hash in the invitation, that it issued the invitation.
 func (d Dial) Join(ctx context.Context, by Invitation, request *federationv1.JoinRequest) (
 	_ *federationv1.JoinResponse, chain []*x509.Certificate, err error,
 ) {
@@ -73,19 +73,19 @@ func (d Dial) Join(ctx context.Context, by Invitation, request *federationv1.Joi
 	return response, info.State.PeerCertificates, nil
 }
 
-// pinnedConfig accepts one hub: that of the CA with the given hash.
+// pinnedConfig accepts only the hub of the CA with the given hash.
 func pinnedConfig(hash, serverName string, now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		ServerName:         serverName,
-		InsecureSkipVerify: true, // VerifyConnection verifies it, by the hash of its CA
+		InsecureSkipVerify: true, // VerifyConnection verifies the certificate, by the hash of its CA
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return verifyPinned(state, hash, serverName, now())
 		},
 	}
 }
 
-// verifyPinned accepts a hub's certificate whose chain, as presented, ends at the CA of that hash.
+// verifyPinned accepts a hub's certificate if its presented chain ends at the CA with that hash.
 func verifyPinned(state tls.ConnectionState, hash, serverName string, now time.Time) error {
 	chain := state.PeerCertificates
 	if len(chain) == 0 || len(chain) > maxHubChain {

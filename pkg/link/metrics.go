@@ -101,7 +101,7 @@ func (o observer) frame(direction string, payload any, size int) {
 	o.frames.WithLabelValues(direction, kind(payload)).Inc()
 }
 
-// kind is the name of the field that is set in a frame's only oneof.
+// kind returns the name of the field that is set in the only oneof of a frame.
 func kind(payload any) string {
 	message, ok := payload.(proto.Message)
 	if !ok {

@@ -11,16 +11,17 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// How many streams a cluster opens: one for its reports, and one for each tunnel, which is each request to a sandbox's port. More wait.
+// Burst and rate of the streams that a cluster opens: one for its reports, and one for each tunnel, which is each request to a sandbox's
+// port. Further streams wait.
 const (
 	streamsAtOnce    = 4096
 	streamsPerSecond = 2000
-	// maxPaced bounds the clusters that are remembered.
+	// maxPaced bounds the number of clusters that are tracked.
 	maxPaced = 4096
 )
 
-// streamPace holds up the streams of a cluster that opens many, on the reader of their connection: so TCP holds up the cluster, and streams
-// that are reset at once take the hub's time from no other (I14).
+// streamPace delays the streams of a cluster that opens too many, in the reader of their connection. TCP then slows the cluster down, and
+// streams that are reset at once do not take the hub's time from other clusters (I14).
 type streamPace struct {
 	joins    *joins
 	clusters *limiters[string]
@@ -30,7 +31,7 @@ func newPace() *streamPace {
 	return &streamPace{joins: newJoins(), clusters: newLimiters[string](streamsPerSecond, streamsAtOnce, maxPaced)}
 }
 
-// tap runs on the connection's reader, before a stream is made. Who is no cluster is refused later, and shares one pace.
+// tap runs in the connection's reader, before a stream is created. Callers that are not clusters share one limiter, and are rejected later.
 func (p *streamPace) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if g := guestOf(ctx); g != nil {
 		return ctx, p.joins.admit(g, info.FullMethodName)
@@ -42,7 +43,7 @@ func (p *streamPace) tap(ctx context.Context, info *tap.Info) (context.Context, 
 	return ctx, nil
 }
 
-// limiters are one limiter for each party. Of many parties all are forgotten.
+// limiters hold one limiter per party. When there are more than most parties, all limiters are reset.
 type limiters[K comparable] struct {
 	rate  rate.Limit
 	burst int

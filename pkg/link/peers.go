@@ -69,13 +69,13 @@ func (i Identity) role() string {
 	return "a worker of cluster " + i.ClusterID
 }
 
-// DialPeer prepares a connection to another replica, which must have the same cluster's certificate. Its address is not one that
-// a certificate can name.
+// DialPeer prepares a connection to another replica, which must have the same cluster's certificate. It checks no host name, because a
+// certificate cannot name the address of a replica.
 func DialPeer(target, clusterID string, creds *Credentials) (*grpc.ClientConn, error) {
 	return dialPeer(target, Cluster(clusterID), creds)
 }
 
-// peerBackoff is how often an unreachable hub replica is dialled; because its clusters are the last choice meanwhile.
+// peerBackoff is the backoff for an unreachable hub replica. It is short, because its clusters are the last choice while it is unreachable.
 var peerBackoff = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 5 * time.Second}
 
 // DialHubPeer prepares a connection to another replica of a hub, which must have a hub's certificate of the same CA.
@@ -94,7 +94,7 @@ func dialPeer(target string, who Identity, creds *Credentials, more ...grpc.Dial
 	return conn, nil
 }
 
-// peerTransport is transport between replicas of one worker, or of one hub.
+// peerTransport is transport between replicas of the same worker or hub.
 type peerTransport struct {
 	transport
 	who Identity
@@ -109,13 +109,13 @@ func (t peerTransport) ClientHandshake(ctx context.Context, authority string, co
 
 func (t peerTransport) Clone() credentials.TransportCredentials { return t }
 
-// peerConfig checks an identity instead of a host's name. A worker's certificate need not be a server certificate.
+// peerConfig verifies an identity instead of a host name. A worker's certificate need not be a server certificate.
 func (c *Credentials) peerConfig(who Identity) *tls.Config {
 	m := c.current()
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{m.cert},
-		InsecureSkipVerify: true, // VerifyConnection verifies it, by another name
+		InsecureSkipVerify: true, // VerifyConnection verifies the certificate, by its identity
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return verifyPeer(state, m.cas, who)
 		},

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// buffers are powers of two. gRPC's own pool has nothing between 32 KiB and 1 MiB, so that a message of a tunnel, which is a little over
-// 32 KiB, takes and clears 1 MiB at each end.
+// buffers is a pool with a tier for each power of two. gRPC's own pool has no tier between 32 KiB and 1 MiB, so that a tunnel message of a
+// little over 32 KiB would take and clear 1 MiB at each end.
 var buffers = func() mem.BufferPool {
 	pool, err := mem.NewBinaryTieredBufferPool(8, 12, 14, 15, 16, 17, 18, 19, 20)
 	if err != nil {
@@ -20,7 +20,7 @@ var buffers = func() mem.BufferPool {
 	return pool
 }()
 
-// pooled is gRPC's codec of protobuf with buffers.
+// pooled is gRPC's protobuf codec with buffers as its pool.
 type pooled struct{ encoding.CodecV2 }
 
 func (p pooled) Marshal(v any) (mem.BufferSlice, error) {

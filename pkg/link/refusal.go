@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Refusal is why the two ends of a link do not accept each other's certificates. Its text does not change between attempts.
+// Refusal is the reason why the two ends of a link do not accept each other's certificates. Its text is the same for every attempt.
 type Refusal string
 
 // The refusals.
@@ -22,7 +22,7 @@ const (
 	HubUntrusted Refusal = "the hub's certificate comes from no CA that this cluster trusts"
 )
 
-// alerts are those of TLS about a certificate, as the other end's words in an error.
+// alerts are the texts of TLS alerts about certificates, as they occur in an error.
 var alerts = []struct {
 	text    string
 	refusal Refusal
@@ -38,8 +38,8 @@ var alerts = []struct {
 	{"x509: certificate signed by unknown authority", HubUntrusted},
 }
 
-// RefusalOf returns whether a connection to the hub ended because of a certificate. gRPC keeps no more of a handshake's error than its
-// text.
+// RefusalOf returns why a connection to the hub ended because of a certificate, or Accepted if it ended for another reason. It matches the
+// text of the error, because gRPC keeps nothing else of a handshake's error.
 func RefusalOf(err error) Refusal {
 	if err == nil {
 		return Accepted
@@ -62,5 +62,5 @@ func RefusalOf(err error) Refusal {
 	}
 }
 
-// refusing is an error by which a hub refuses a cluster on the stream itself.
+// refusing is implemented by errors with which a hub refuses a cluster on the stream itself.
 type refusing interface{ Refusal() Refusal }

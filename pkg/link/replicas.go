@@ -18,8 +18,8 @@ import (
 	"navix.sh/atoll/pkg/reach"
 )
 
-// ReachThrough connects to a sandbox through the replica that leads. The context bounds only the opening; an error is that
-// replica's.
+// ReachThrough connects to a sandbox through the leading replica. The context bounds only the opening. Errors are those of the leading
+// replica.
 func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
 	call := proto.CloneOf(what)
 	call.SandboxId, call.Token = id, rand.Text()
@@ -32,7 +32,7 @@ func ReachThrough(ctx context.Context, leader grpc.ClientConnInterface, id strin
 	return newThrough(stream, cancel, client.AwaitEnd, call.GetToken()), nil
 }
 
-// awaitEnd is a call that ends with a conversation.
+// awaitEnd is an RPC that returns when a conversation has ended.
 type awaitEnd func(context.Context, *federationv1.AwaitEndRequest, ...grpc.CallOption) (
 	grpc.ServerStreamingClient[federationv1.AwaitEndResponse], error)
 
@@ -40,7 +40,7 @@ func newThrough(stream openedFrames, cancel context.CancelFunc, await awaitEnd, 
 	t := &through{Tunnel: &Tunnel{stream: stream, closed: make(chan struct{})}, cancel: cancel, cut: make(chan struct{})}
 	go func() {
 		defer close(t.cut)
-		// However it ends: the conversation has ended there, or its state is unknown.
+		// The result does not matter: either the conversation has ended at the leader, or its state is unknown.
 		if end, err := await(stream.Context(), &federationv1.AwaitEndRequest{Token: token}); err == nil {
 			_, _ = end.Recv()
 		}
@@ -48,7 +48,7 @@ func newThrough(stream openedFrames, cancel context.CancelFunc, await awaitEnd, 
 	return t
 }
 
-// notReached is the leader's error, if it returned one.
+// notReached returns the leader's error, or Unavailable if the leader returned none.
 func notReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -56,13 +56,13 @@ func notReached(ctx context.Context, err error) error {
 	switch st := status.Convert(err); {
 	case len(st.Details()) > 0:
 		return problem.FromError(err)
-	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // an earlier build, or it leads no more
+	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // the peer has an earlier build, or is no longer the leader
 		return problem.New(problem.Unavailable, "the replica that leads did not answer: %w", err).WithRetryAfter(time.Second)
 	}
 	return problem.FromError(err)
 }
 
-// through is a tunnel whose stream was opened by the caller's side, which also ends it.
+// through is a tunnel whose stream was opened by the caller's side, which also cancels it.
 type through struct {
 	*Tunnel
 	cancel context.CancelFunc
@@ -72,10 +72,10 @@ type through struct {
 // Close ends the tunnel.
 func (t *through) Close(error) { t.cancel() }
 
-// Cut is closed when the leader has ended the tunnel or has gone, or Close was called.
+// Cut returns a channel that is closed when the leader has ended the tunnel or is gone, or when Close was called.
 func (t *through) Cut() <-chan struct{} { return t.cut }
 
-// RegisterReach makes a server of replicas connect them to sandboxes.
+// RegisterReach makes a gRPC server connect other replicas to sandboxes.
 func RegisterReach(server grpc.ServiceRegistrar, opener reach.Opener) {
 	federationv1.RegisterReplicasServer(server, &reaching{opener: opener})
 }
@@ -86,15 +86,15 @@ type reaching struct {
 	Conversations
 }
 
-// Conversations are those that other replicas have under way here, by token. The zero value has none.
+// Conversations tracks the conversations that other replicas have with sandboxes here, by token. The zero value is empty.
 type Conversations struct {
 	mu    sync.Mutex
-	under map[string]chan struct{} // closed when one has ended
+	under map[string]chan struct{} // closed when the conversation has ended
 }
 
 var errNoCall = problem.New(problem.Invalid, "the first frame says into which sandbox to reach")
 
-// Begin registers a conversation. The returned function is called when it has ended. A token that is empty, or in use, is refused.
+// Begin registers a conversation. The caller calls end when it has ended. Begin rejects a token that is empty or in use.
 func (r *Conversations) Begin(token string) (end func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *reaching) AwaitEnd(
 	return r.Await(request, stream)
 }
 
-// Await returns when a conversation is over, or is not there.
+// Await returns when the conversation has ended, or immediately if it does not exist.
 func (r *Conversations) Await(
 	request *federationv1.AwaitEndRequest, stream grpc.ServerStreamingServer[federationv1.AwaitEndResponse],
 ) error {
@@ -161,17 +161,17 @@ func (r *reaching) Reach(stream TunnelStream) error {
 	return nil
 }
 
-// JoinStream carries a conversation between the caller at the other end of a stream and a sandbox, until it is over.
+// JoinStream connects the caller at the other end of a stream to a sandbox, until the conversation has ended.
 func JoinStream(stream TunnelStream, sandbox reach.Tunnel) {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
-		_ = reach.Join(NewTunnelCaller(stream, cancel), sandbox) // the caller got the reason
+		_ = reach.Join(NewTunnelCaller(stream, cancel), sandbox) // the caller already got the reason
 	}()
 	select {
 	case <-joined:
-	case <-ctx.Done(): // the stream ends with its handler, and Join with the stream
+	case <-ctx.Done(): // the stream ends when its handler returns, and Join with the stream
 	}
 }

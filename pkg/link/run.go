@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// MaxFrame is the size up to which a sender fills one frame; larger content is split.
+	// MaxFrame is the size to which a sender fills a frame; larger content is split.
 	MaxFrame = 1 << 20
-	// maxMessage is what a receiver still accepts: room for one oversized item of an older sender in an otherwise small frame.
+	// maxMessage is the size that a receiver accepts. It leaves room for one oversized item of an older sender in an otherwise small frame.
 	maxMessage = 4 << 20
 
 	connectTimeout   = 10 * time.Second
@@ -36,42 +36,41 @@ const (
 // Stream is one attached stream, on the worker's side.
 type Stream = grpc.BidiStreamingClient[federationv1.WorkerFrame, federationv1.HubFrame]
 
-// Serve uses one connection to a hub: it opens the stream, with a context of its own to be able to end it, and returns when the
-// stream has ended.
+// Serve uses one connection to a hub. It opens the stream, with its own context so that it can end it, and returns when the stream has
+// ended.
 type Serve func(ctx context.Context, hub federationv1.LinkClient) error
 
 // Dial is the address of a hub.
 type Dial struct {
-	// Target is host:port, or several separated by commas: replicas of one hub, of which each connection uses one. A name with
-	// several addresses stands for as many replicas.
+	// Target is host:port, or several of them separated by commas, which are replicas of one hub. Each connection uses one of them. A name
+	// with several addresses counts as that many replicas.
 	Target string
-	// ServerName is the name to look for in the hub's certificate. Default: the target's host.
+	// ServerName is the name that the hub's certificate must have. Default: the target's host.
 	ServerName  string
 	Credentials *Credentials
 	Clock       clock.Clock
 	Metrics     *Metrics
 	Log         logr.Logger
 
-	// Resolve returns the addresses of a host. Default: DNS; with Open, gRPC passes names to that.
+	// Resolve returns the addresses of a host. Default: DNS. If only Open is set, names are not resolved but passed to Open.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Open opens a connection to the target. Default: TCP.
 	Open func(ctx context.Context, target string) (net.Conn, error)
-	// Wake ends the pause before the next attempt, such as when what made the last one fail has changed. Nil: nothing does.
+	// Wake ends the pause before the next attempt, for example when the cause of the last failure was removed. May be nil.
 	Wake <-chan struct{}
 	// Random draws a jitter below n. Default: the process' source.
 	Random func(n int64) int64
 }
 
-// Run keeps a connection to the hub: it calls serve with one, and starts over with another when serve returns, until the context
-// ends. An error of serve is logged and never ends Run; RetryAfterError lengthens the pause. Run fails at once if the target is
-// invalid.
+// Run keeps a connection to the hub until the context ends: it calls serve with a connection, and with a new one when serve returns. An
+// error of serve is logged and does not end Run; RetryAfterError lengthens the pause. Run fails immediately if the target is invalid.
 func Run(ctx context.Context, d Dial, serve Serve) error {
 	list, err := SplitTargets(d.Target)
 	if err != nil && d.ServerName == "" {
 		return fmt.Errorf("reading the hub's address: %w", err)
 	}
 	if err != nil {
-		list = []string{d.Target} // gRPC knows more forms
+		list = []string{d.Target} // gRPC accepts more forms
 	}
 	if d.Random == nil {
 		d.Random = rand.Int64N
@@ -122,7 +121,7 @@ func Run(ctx context.Context, d Dial, serve Serve) error {
 	}
 }
 
-// presence notes when a connection was made.
+// presence records when a connection was made.
 type presence struct {
 	ignore
 	clock clock.PassiveClock
@@ -158,10 +157,10 @@ func (d Dial) connect(ctx context.Context, at address, seen *presence, serve Ser
 // replica is the client of one replica of the hub.
 type replica struct {
 	federationv1.LinkClient
-	dial Dial // of this replica alone
+	dial Dial // for this replica only
 }
 
-// client prepares a connection, which is dialled at its first use.
+// client returns a connection that dials at its first use.
 func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if d.ServerName == "" {
 		host, _, err := net.SplitHostPort(d.Target)
@@ -187,7 +186,7 @@ func (d Dial) client(seen stats.Handler, more ...grpc.DialOption) (*grpc.ClientC
 	return conn, nil
 }
 
-// calling returns the dial options that workers share as callers, of the hub and of each other.
+// calling returns the dial options that workers use as clients, of the hub and of each other.
 func calling(creds credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

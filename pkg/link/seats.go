@@ -15,20 +15,20 @@ import (
 	"navix.sh/atoll/pkg/tally"
 )
 
-// MaxConnectionsPerCluster bounds the connections with the certificates of one cluster (I14). A worker has two, and a few more while
-// replicas replace each other or a hub has not noticed the end of a connection.
+// MaxConnectionsPerCluster bounds the connections with the certificates of one cluster (I14). A worker has two, and a few more while its
+// replicas replace each other or while a hub has not noticed that a connection ended.
 const MaxConnectionsPerCluster = 512
 
-// How many frames with little or no data a cluster may send at once, then each second (I14); because gRPC takes a microsecond for each,
-// and reads on for a second after it has refused a connection. A worker whose tunnels carry 256 MiB a second sends a fifth.
+// Burst and rate of a cluster's frames with little or no data (I14). gRPC takes a microsecond for each such frame, and reads on for a
+// second after it has refused a connection. A worker whose tunnels carry 256 MiB per second sends a fifth of this rate.
 const (
 	framesAtOnce    = 40_000
 	framesPerSecond = 20_000
 	littleData      = 64 // bytes
 )
 
-// seats counts connections by the identity of their certificate, and holds up identities that send many small frames. Replicas of the hub
-// have one identity, and are counted and held up as a cluster is.
+// seats counts connections by the identity of their certificate, and delays identities that send many small frames. All replicas of the hub
+// have the same identity, and are counted and delayed like one cluster.
 type seats struct {
 	*tally.Tally[Identity]
 	frames *limiters[Identity]
@@ -38,9 +38,9 @@ func newSeats() seats {
 	return seats{tally.New[Identity](MaxConnectionsPerCluster), newLimiters[Identity](framesPerSecond, framesAtOnce, maxPaced)}
 }
 
-// seat counts a connection until it is closed. It closes one too many.
+// seat counts a connection until it is closed. It closes a connection beyond the limit.
 func (s seats) seat(conn net.Conn, info credentials.AuthInfo) (net.Conn, error) {
-	var who Identity // of no certificate that names one, too
+	var who Identity // stays zero for a certificate without an identity
 	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
 		if named, err := IdentityOf(secure.State.PeerCertificates[0]); err == nil {
 			who = named
@@ -58,7 +58,7 @@ func (s seats) seat(conn net.Conn, info credentials.AuthInfo) (net.Conn, error) 
 	return &seated{Conn: conn, ctx: ctx, leave: leave, heads: http2frames.AfterPreface(), frames: s.frames.of(who)}, nil
 }
 
-// seated is a connection that is counted.
+// seated is a connection that seats counts.
 type seated struct {
 	net.Conn
 	ctx    context.Context // ends with Close
@@ -67,7 +67,7 @@ type seated struct {
 	frames *rate.Limiter
 }
 
-// Read waits for the small frames that it has read, until Close.
+// Read blocks until the rate limit admits the small frames it has read, or until Close.
 func (c *seated) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	small := 0

@@ -16,14 +16,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// minPingInterval is how often a worker may ping; below keepaliveTime, so that jitter is never a violation.
+// minPingInterval is the shortest interval at which a worker may ping. It is below keepaliveTime, so that jitter never violates it.
 const minPingInterval = keepaliveTime / 2
 
 // handshakeTimeout ends connections that open no stream in time.
 const handshakeTimeout = 10 * time.Second
 
-// Limits of a link listener's connections whose peer has not shown a certificate yet; because each costs up to 256 KiB of
-// handshake, for as long as the handshake may take.
+// Limits on the connections of a link listener whose peer has not presented a certificate yet. Each costs up to 256 KiB of handshake, for
+// as long as the handshake may take.
 const (
 	MaxHandshakes           = 1024
 	MaxHandshakesPerAddress = 256
@@ -32,16 +32,16 @@ const (
 // maxHeader bounds the header of a call.
 const maxHeader = 32 << 10
 
-// readBuffer is each connection's read buffer, besides TLS's: enough for the headers of frames, whose bodies bypass it. gRPC's
-// own 32 KiB are a third of the hub's cost of an idle stream.
+// readBuffer is the read buffer of each connection, in addition to that of TLS. It is enough for the headers of frames, whose bodies bypass
+// it. gRPC's default of 32 KiB would be a third of the hub's cost of an idle stream.
 const readBuffer = 4 << 10
 
-// NewServer returns a gRPC server that admits only clusters. A handler that panics ends its own stream.
+// NewServer returns a gRPC server that admits only clusters. A panic in a handler ends only its own stream.
 func NewServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
 	return newServer(transport{Credentials: creds}, metrics, log)
 }
 
-// NewJoiningServer returns the same, at which callers without a certificate may ask to join: see RegisterJoining.
+// NewJoiningServer returns a NewServer at which callers without a certificate may also ask to join; see RegisterJoining.
 func NewJoiningServer(creds *Credentials, metrics *Metrics, log logr.Logger) *grpc.Server {
 	return newServer(transport{Credentials: creds, guests: true}, metrics, log)
 }
@@ -58,7 +58,7 @@ func newServer(creds transport, metrics *Metrics, log logr.Logger) *grpc.Server 
 	)...)
 }
 
-// serving returns the server options that hub and replicas share.
+// serving returns the server options that the hub and peer servers share.
 func serving(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
@@ -81,8 +81,8 @@ func clustersOnly(log logr.Logger) grpc.StreamServerInterceptor {
 	}
 }
 
-// uncompressed refuses streams whose messages are compressed, before any is read (I14): a few KiB would become a whole message in
-// memory, and no build compresses.
+// uncompressed rejects streams with compressed messages before any message is read (I14). A few KiB could become a whole message in memory,
+// and no build compresses.
 func uncompressed(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	transport, ok := grpc.ServerTransportStreamFromContext(stream.Context()).(interface{ RecvCompress() string })
 	if !ok {

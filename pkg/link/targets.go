@@ -13,16 +13,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrRedirected ends a stream whose hub replica asked for another one. It is no failure: Run connects to another at once.
+// ErrRedirected ends a stream whose hub replica asked the worker to attach to another one. It is not a failure: Run dials another replica
+// immediately.
 var ErrRedirected = errors.New("the replica of the hub asked to attach to another one")
 
-// ErrRenewed ends a stream in order to use a new certificate. It is no failure: Run connects again at once, to the same address.
+// ErrRenewed ends a stream in order to use a new certificate. It is not a failure: Run dials the same address again immediately.
 var ErrRenewed = errors.New("attaching with the new certificate")
 
 const (
-	// maxTargets bounds the addresses that a hub has: those of the list, and those that DNS returns.
+	// maxTargets bounds the number of addresses of a hub, from the list and from DNS.
 	maxTargets = 64
-	// avoidFor is how long an address is the last choice after it failed or redirected.
+	// avoidFor is how long an address is the last choice after it failed or redirected the worker.
 	avoidFor       = 30 * time.Second
 	resolveTimeout = 5 * time.Second
 )
@@ -52,18 +53,18 @@ type address struct {
 // targets chooses the address of each connection. It belongs to the goroutine of Run.
 type targets struct {
 	list    []string
-	resolve func(ctx context.Context, host string) ([]string, error) // nil: names are gRPC's to resolve
+	resolve func(ctx context.Context, host string) ([]string, error) // nil: gRPC resolves names
 	clock   clock.PassiveClock
 	random  func(n int64) int64
 	avoided map[string]time.Time // until when
 }
 
-// next returns a random address among those that are not avoided, or that which is avoided for the shortest time.
+// next returns a random address that is not avoided. If all are avoided, it returns the one whose time ends first.
 func (t *targets) next(ctx context.Context) address {
 	return choose(t.all(ctx), t.avoided, t.clock.Now(), t.random)
 }
 
-// choose is pure.
+// choose is the pure function behind next.
 func choose(all []address, avoided map[string]time.Time, now time.Time, random func(n int64) int64) address {
 	var free []address
 	last := all[0]
@@ -85,7 +86,7 @@ func choose(all []address, avoided map[string]time.Time, now time.Time, random f
 	return free[random(int64(len(free)))]
 }
 
-// all returns the configured addresses. A name with several addresses, such as that of a headless Service, stands for each.
+// all returns the configured addresses. A name that resolves to several addresses, such as that of a headless Service, yields each of them.
 func (t *targets) all(ctx context.Context) []address {
 	var out []address
 	for _, target := range t.list {
@@ -97,7 +98,7 @@ func (t *targets) all(ctx context.Context) []address {
 		var ips []string
 		if t.resolve != nil && net.ParseIP(host) == nil {
 			bounded, cancel := context.WithTimeout(ctx, resolveTimeout)
-			ips, _ = t.resolve(bounded, host) // gRPC tries again, and returns why it fails
+			ips, _ = t.resolve(bounded, host) // gRPC tries again and returns the error
 			cancel()
 		}
 		if len(ips) < 2 {
@@ -117,7 +118,7 @@ func (t *targets) avoid(a address) {
 		t.avoided = map[string]time.Time{}
 	}
 	now := t.clock.Now()
-	for known, until := range t.avoided { // DNS names others over time
+	for known, until := range t.avoided { // the addresses of a DNS name change over time
 		if !until.After(now) {
 			delete(t.avoided, known)
 		}

@@ -10,10 +10,10 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// W3C only, whatever the process's global propagator is; because both ends have to agree.
+// w3c is used whatever the process's global propagator is, because both ends must agree.
 var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// TraceContext is the trace of ctx as a dispatch carries it, nil if there is none.
+// TraceContext returns the trace of ctx in the form that a dispatch carries, or nil if there is none.
 func TraceContext(ctx context.Context) map[string]string {
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
@@ -28,5 +28,5 @@ func WithTraceContext(ctx context.Context, trace map[string]string) context.Cont
 	return w3c.Extract(ctx, propagation.MapCarrier(trace))
 }
 
-// CallName names the call of a dispatch; "unknown" is a call of a newer hub.
+// CallName returns the name of a dispatch's call, or "unknown" for a call of a newer hub.
 func CallName(d *federationv1.Dispatch) string { return nameOf(d, "call") }

@@ -23,27 +23,27 @@ import (
 )
 
 const (
-	// tunnelWindow bounds what one end sends on a stream before the other reads it (I10). It is fixed; because gRPC would let it
-	// grow to 16 MiB for each of a thousand.
+	// tunnelWindow bounds what one end sends on a stream before the other reads it (I10). It is fixed, because gRPC would let it grow to 16
+	// MiB for each of a thousand streams.
 	tunnelWindow = 256 << 10
-	// connWindow is the window of all streams of a connection together. It is returned as bytes arrive, read or not.
+	// connWindow is the shared window of all streams of a connection. Bytes free it as they arrive, even if they are not read yet.
 	connWindow = 4 << 20
-	// tunnelHurry is how long sending the last message may take.
+	// tunnelHurry is how long the send of the last message may take.
 	tunnelHurry = 2 * time.Second
 )
 
-// errTunnelOver is returned once the other end has ended the stream.
+// errTunnelOver is returned after the other end has closed the stream.
 var errTunnelOver = errors.New("the tunnel is over")
 
 var errLargeMessage = fmt.Errorf("a message of more than %d bytes", reach.MaxMessage)
 
-// errTunnelBroke is returned when the stream broke without an end from the other side.
+// errTunnelBroke is returned if the stream broke before the other end closed it.
 func errTunnelBroke(err error) error {
 	return problem.New(problem.Unavailable, "the tunnel broke: %w", err).WithRetryAfter(time.Second)
 }
 
-// Tunnels opens tunnels to a hub, on a connection of their own: whatever they carry, the stream of reports and dispatches does
-// not queue behind it. The first tunnel dials it.
+// Tunnels opens tunnels to a hub. They use their own connection, so that reports and dispatches never queue behind the data of a tunnel.
+// The first tunnel dials it.
 type Tunnels struct {
 	dial     Dial
 	attached federationv1.LinkClient
@@ -54,7 +54,7 @@ type Tunnels struct {
 	conn *grpc.ClientConn
 }
 
-// NewTunnels returns tunnels for as long as a connection is used for a stream. Of several replicas they go to the stream's.
+// NewTunnels returns the tunnels that belong to an attached stream. They connect to the same hub replica as the stream.
 func (d Dial) NewTunnels(attached federationv1.LinkClient) *Tunnels {
 	if r, ok := attached.(replica); ok {
 		d = r.dial
@@ -91,7 +91,7 @@ func (t *Tunnels) client() (federationv1.LinkClient, error) {
 	return federationv1.NewLinkClient(t.conn), nil
 }
 
-// Open opens the tunnel of a token. The context bounds only the opening.
+// Open opens the tunnel with the given token. The context bounds only the opening.
 func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error) {
 	client, err := t.client()
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *Tunnels) Open(ctx context.Context, token string) (*TunnelCaller, error)
 	}
 	caller, err := t.open(ctx, client, token)
 	if status.Code(err) == codes.NotFound {
-		// If a name resolves to several hubs, the connection may reach another one than the stream's.
+		// If a name resolves to several hubs, the tunnel connection may have reached another one than the stream.
 		caller, err = t.open(ctx, t.attached, token)
 	}
 	return caller, err
@@ -113,11 +113,11 @@ func (t *Tunnels) open(ctx context.Context, hub federationv1.LinkClient, token s
 	return &TunnelCaller{stream: stream, closeSend: stream.CloseSend, cancel: cancel}, nil
 }
 
-// openedFrames is a tunnel's stream at the end that opened it.
+// openedFrames is a tunnel's stream at the end that opens it.
 type openedFrames = grpc.BidiStreamingClient[federationv1.TunnelFrame, federationv1.TunnelFrame]
 
-// openFrames opens a tunnel's stream, which lasts within a context until cancel, and sends its first frame. ctx bounds only the
-// opening. The other end accepts the tunnel with its headers; without headers the stream has ended, and the error has the reason.
+// openFrames opens a tunnel's stream and sends its first frame. The stream lasts until within ends or cancel is called; ctx bounds only the
+// opening. The other end accepts the tunnel by sending headers. If there are none, the stream has ended and the error is the reason.
 func openFrames(
 	ctx, within context.Context, open func(context.Context, ...grpc.CallOption) (openedFrames, error), first *federationv1.TunnelFrame,
 ) (stream openedFrames, cancel context.CancelFunc, err error) {
@@ -145,21 +145,21 @@ func openFrames(
 	return stream, cancel, nil
 }
 
-// frames is a tunnel's stream, whichever end opened it.
+// frames is a tunnel's stream at either end.
 type frames interface {
 	Send(frame *federationv1.TunnelFrame) error
 	Recv() (*federationv1.TunnelFrame, error)
 	Context() context.Context
 }
 
-// TunnelCaller is a worker's end of a tunnel: the other end is a caller of the hub, or of another replica.
+// TunnelCaller is the worker's end of a tunnel. At the other end is a caller, at the hub or at another replica.
 type TunnelCaller struct {
 	stream    frames
 	closeSend func() error
 	cancel    context.CancelFunc // ends the stream
 }
 
-// NewTunnelCaller returns the end of a stream that another replica has opened. cancel ends the stream.
+// NewTunnelCaller returns the accepting end of a stream that another replica opened. cancel ends the stream.
 func NewTunnelCaller(stream TunnelStream, cancel context.CancelFunc) *TunnelCaller {
 	return &TunnelCaller{stream: stream, closeSend: func() error { return nil }, cancel: cancel}
 }
@@ -196,7 +196,7 @@ func (c *TunnelCaller) CloseSend() error {
 	return c.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_End{End: true}})
 }
 
-// Feed sends the changes that run sends, until the other end ends the tunnel or run returns, with the reason.
+// Feed sends the changes that run produces, until the other end closes the tunnel or run returns. It closes the tunnel with run's error.
 func (c *TunnelCaller) Feed(run func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error) {
 	ctx, cancel := context.WithCancel(c.stream.Context())
 	ended := make(chan struct{})
@@ -219,7 +219,7 @@ func (c *TunnelCaller) Feed(run func(ctx context.Context, send func(*federationv
 	<-ended
 }
 
-// Close ends the tunnel: at once, or with a reason when the hub has received the reason.
+// Close closes the tunnel. Without a reason it does so immediately; otherwise it sends the reason first, for at most tunnelHurry.
 func (c *TunnelCaller) Close(reason error) {
 	if reason == nil {
 		c.cancel()
@@ -233,30 +233,30 @@ func (c *TunnelCaller) Close(reason error) {
 	_ = c.closeSend()
 }
 
-// Cut is closed when the tunnel is over.
+// Cut returns a channel that is closed when the tunnel has ended.
 func (c *TunnelCaller) Cut() <-chan struct{} { return c.stream.Context().Done() }
 
-// Hurry ends the tunnel soon, even if it is blocked.
+// Hurry cancels the stream after tunnelHurry, even if it is blocked.
 func (c *TunnelCaller) Hurry() { time.AfterFunc(tunnelHurry, c.cancel) }
 
 // TunnelStream is the hub's side of a tunnel's stream.
 type TunnelStream = grpc.BidiStreamingServer[federationv1.TunnelFrame, federationv1.TunnelFrame]
 
-// Tunnel is the end of a tunnel at a hub, or at a replica that does not lead: the other end is a sandbox.
+// Tunnel is the end of a tunnel at a hub, or at a replica that is not the leader. At the other end is a sandbox.
 type Tunnel struct {
 	stream frames
-	failed atomic.Pointer[error] // the reason that the other end gave
+	failed atomic.Pointer[error] // the reason that the other end sent
 	closed chan struct{}
 	once   sync.Once
 	reason error
 }
 
-// NewTunnel returns the end of a stream whose token was read.
+// NewTunnel returns a tunnel for a stream whose token was already read.
 func NewTunnel(stream TunnelStream) *Tunnel {
 	return &Tunnel{stream: stream, closed: make(chan struct{})}
 }
 
-// Serve returns when the tunnel has ended, with the result for the stream's handler.
+// Serve blocks until the tunnel has ended, and returns the result for the stream's handler.
 func (t *Tunnel) Serve() error {
 	select {
 	case <-t.closed:
@@ -289,12 +289,12 @@ func (t *Tunnel) Recv() ([]byte, error) {
 	}
 }
 
-// failure returns the reason for which a worker has ended a tunnel.
+// failure converts the reason for which a worker closed a tunnel.
 func failure(e *federationv1.Error) error {
 	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
 }
 
-// Next returns the next changes that the worker sends by TunnelCaller.Feed.
+// Next returns the next changes that the worker sends with TunnelCaller.Feed.
 func (t *Tunnel) Next() (*federationv1.SandboxChanges, error) {
 	for {
 		frame, err := t.stream.Recv()
@@ -310,8 +310,8 @@ func (t *Tunnel) Next() (*federationv1.SandboxChanges, error) {
 	}
 }
 
-// Send sends a message to the sandbox. Its error is the reason for which the other end has ended the tunnel, if Recv has returned one;
-// because a caller that sends and receives may use either error.
+// Send sends a message to the sandbox. If Recv has already returned the reason for which the other end closed the tunnel, Send fails with
+// the same reason, because a caller that sends and receives may report either error.
 func (t *Tunnel) Send(message []byte) error {
 	err := t.stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Data{Data: message}})
 	if err == nil {
@@ -338,5 +338,5 @@ func (t *Tunnel) Close(reason error) {
 	})
 }
 
-// Cut is closed when the worker has ended the tunnel, or has gone.
+// Cut returns a channel that is closed when the worker has closed the tunnel or is gone.
 func (t *Tunnel) Cut() <-chan struct{} { return t.stream.Context().Done() }
