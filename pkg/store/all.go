@@ -7,7 +7,8 @@ import (
 	"iter"
 )
 
-// All reads the entries whose key has the prefix, ordered by key, page of them at a time. An error of the store ends it.
+// All iterates over the entries whose key has the prefix, in key order. It reads them in pages of the given size, and stops at an error of
+// the store.
 func All(ctx context.Context, s Store, prefix string, page int) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for after := ""; ; {

@@ -32,11 +32,11 @@ var (
 	kindKey    = []byte("kind")
 )
 
-// Why a file is refused. The remedy depends on its content, so the caller reports it.
+// Reasons for which a file is rejected. The remedy depends on the content of the file, so the caller reports it.
 var (
 	// ErrLocked: another process has the file open.
 	ErrLocked = errors.New("another process holds its lock")
-	// ErrDamaged: the file is not, or no longer, what was written. An open store that found damage writes no more.
+	// ErrDamaged: the content of the file is not what was written. An open store that finds damage accepts no more writes.
 	ErrDamaged = errors.New("the file is damaged")
 	// ErrNewer: a newer build wrote the file.
 	ErrNewer = errors.New("it was written by a newer build")
@@ -56,15 +56,15 @@ type Bolt struct {
 
 var _ Store = (*Bolt)(nil)
 
-// OpenBolt opens the file at path, or creates it together with its directory. kind distinguishes files of different content: a
-// file of another kind is refused. A file has schema 1 without migrations, and one more for each; an older file is migrated
-// before anything can read it, a newer one is refused. Every error names the path.
+// OpenBolt opens the file at path, or creates it together with its directory. kind tells files with different content apart: OpenBolt
+// rejects a file of another kind. A file has schema 1 without migrations, and one more for each migration. An older file is migrated before
+// anything can read it; a newer one is rejected. Every error names the path.
 func OpenBolt(path, kind string, migrations ...Migration) (*Bolt, error) {
 	return OpenSealed(path, kind, nil, migrations...)
 }
 
-// OpenSealed is OpenBolt for a file whose values are encrypted. It encrypts a file that is not. Without a sealer an encrypted file
-// is refused (ErrEncrypted); without its keys as well (envelope.ErrNoKey, envelope.ErrWrongKey), and nothing is changed.
+// OpenSealed is OpenBolt for a file with encrypted values. It encrypts a file that is not encrypted. It rejects an encrypted file if there
+// is no sealer (ErrEncrypted), or if the sealer does not have its keys (envelope.ErrNoKey, envelope.ErrWrongKey), and then changes nothing.
 func OpenSealed(path, kind string, sealer *envelope.Sealer, migrations ...Migration) (*Bolt, error) {
 	l := layout{kind, migrations, sealing{sealer, kind}}
 	db, err := l.open(path)
@@ -74,10 +74,10 @@ func OpenSealed(path, kind string, sealer *envelope.Sealer, migrations ...Migrat
 	return &Bolt{db: db, kind: kind, schema: l.schema(), seal: l.seal, committer: startCommitter(db, newMetrics(kind))}, nil
 }
 
-// Schema is the version of the file's layout.
+// Schema returns the version of the file's layout.
 func (b *Bolt) Schema() uint64 { return b.schema }
 
-// Failure is why the last write failed; nil when it did not.
+// Failure returns the error of the last write, or nil if it succeeded.
 func (b *Bolt) Failure() error {
 	if err := b.committer.failure.Load(); err != nil {
 		return fmt.Errorf("store file %s: %w", b.db.Path(), *err)
@@ -85,7 +85,7 @@ func (b *Bolt) Failure() error {
 	return nil
 }
 
-// Revision is the last transaction's. It never decreases, unless an older copy replaces the file.
+// Revision returns the revision of the last transaction. It never decreases, unless an older copy replaces the file.
 func (b *Bolt) Revision() (revision uint64, err error) {
 	err = b.view(func(tx *bbolt.Tx) error {
 		revision = tx.Bucket(dataBucket).Sequence()
@@ -94,7 +94,7 @@ func (b *Bolt) Revision() (revision uint64, err error) {
 	return revision, wrap(err)
 }
 
-// openFile opens a file with any content.
+// openFile opens a file without checking its content.
 func openFile(path string) (db *bbolt.DB, err error) {
 	var file *os.File
 	defer func() {
@@ -122,8 +122,8 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	return db, nil
 }
 
-// stillAt returns an error if the file was replaced while this process waited for its lock; because otherwise two processes
-// could each have one file of the same name.
+// stillAt returns an error if the file was replaced while this process waited for its lock. Otherwise two processes could each lock another
+// file of the same name.
 func stillAt(path string, file *os.File) error {
 	mine, err := file.Stat()
 	if err != nil {
@@ -139,7 +139,7 @@ func stillAt(path string, file *os.File) error {
 	return nil
 }
 
-// guard turns bbolt's reaction to a damaged or truncated file into an error: bbolt panics, or reads unmapped memory.
+// guard converts panics of bbolt into errors. bbolt panics on a damaged or truncated file, or reads unmapped memory.
 func guard(err *error) func() {
 	before := debug.SetPanicOnFault(true)
 	return func() {
@@ -212,7 +212,7 @@ func (b *Bolt) Range(ctx context.Context, prefix, after string, limit int) (entr
 	return entries, nil
 }
 
-// spoilt ends the store when a value turns out to be damaged.
+// spoilt stops the store if the error is ErrDamaged.
 func (b *Bolt) spoilt(err error) error {
 	if errors.Is(err, ErrDamaged) {
 		b.committer.broken.Store(true)
@@ -234,8 +234,8 @@ func (b *Bolt) Commit(ctx context.Context, txn Txn) (uint64, error) {
 	return b.committer.commit(ctx, &request{txn: txn})
 }
 
-// CopyTo writes a consistent copy of the store to a new file at path. Writes that grow the file wait for it, so path should be on
-// a disk, not on a network.
+// CopyTo writes a consistent copy of the store to a new file at path. Writes that grow the file wait for the copy, so path should be on a
+// local disk, not on a network.
 func (b *Bolt) CopyTo(path string) error {
 	err := b.view(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
 	if err != nil {
@@ -244,7 +244,7 @@ func (b *Bolt) CopyTo(path string) error {
 	return nil
 }
 
-// view reads. After damage it reads nothing; because bbolt may have hit the damage with a lock held.
+// view runs a read transaction. It fails after damage, because bbolt may have hit the damage while it held a lock.
 func (b *Bolt) view(read func(tx *bbolt.Tx) error) (err error) {
 	if b.committer.broken.Load() {
 		return ErrDamaged
@@ -262,12 +262,12 @@ func (b *Bolt) view(read func(tx *bbolt.Tx) error) (err error) {
 func (b *Bolt) Close() error {
 	b.committer.stop()
 	if b.committer.broken.Load() {
-		return fmt.Errorf("closing the store: %w", ErrDamaged) // bbolt may hold its lock forever
+		return fmt.Errorf("closing the store: %w", ErrDamaged) // bbolt may hold its lock forever, so do not wait for it
 	}
 	return b.db.Close()
 }
 
-// toEntry copies; because bbolt's memory is valid only inside the transaction.
+// toEntry copies the value, because bbolt's memory is valid only inside the transaction.
 func toEntry(k, v []byte) Entry {
 	return Entry{Key: string(k), Value: bytes.Clone(v[revisionLen:]), Revision: binary.BigEndian.Uint64(v)}
 }

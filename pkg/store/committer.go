@@ -13,11 +13,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// maxGroup bounds how long one transaction can wait for the others in its group.
+// maxGroup is the maximum number of requests in a group. It bounds how long one transaction waits for the others.
 const maxGroup = 1024
 
-// committer is the one writer of a bbolt file. It commits at once when idle, except lazy transactions; what arrives while a
-// commit is being written forms the next group.
+// committer is the only writer of a bbolt file. When it is idle it commits a transaction immediately, unless the transaction is lazy.
+// Requests that arrive during a commit form the next group.
 type committer struct {
 	db       *bbolt.DB
 	metrics  *metrics
@@ -26,14 +26,14 @@ type committer struct {
 	done     chan struct{}
 	once     sync.Once
 	broken   atomic.Bool           // the file is damaged
-	failure  atomic.Pointer[error] // of the last group, nil when it was written
+	failure  atomic.Pointer[error] // error of the last group, nil if it was written
 }
 
 type request struct {
 	txn Txn
-	// change, if it is set, is made instead of txn. An error of it fails the whole group.
+	// change, if it is set, is applied instead of txn. If it fails, the whole group fails.
 	change func(data *bbolt.Bucket) error
-	done   chan result // buffered: the committer never waits for a caller that has left
+	done   chan result // buffered: the committer never waits for a caller that has gone
 }
 
 type result struct {
@@ -62,7 +62,8 @@ func (c *committer) commit(ctx context.Context, r *request) (uint64, error) {
 	return r.submit(ctx, c.requests, c.quit, c.done)
 }
 
-// submit hands a request to a run loop and waits for its result. The loop takes requests until quit, and closes done when it ends.
+// submit sends a request to a run loop and waits for its result. The loop accepts requests until quit is closed, and closes done when it
+// ends.
 func (r *request) submit(ctx context.Context, requests chan<- *request, quit, done <-chan struct{}) (uint64, error) {
 	r.done = make(chan result, 1)
 	select {
@@ -78,7 +79,7 @@ func (r *request) submit(ctx context.Context, requests chan<- *request, quit, do
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-done:
-		// The run loop may have replied in the instant it ended.
+		// The run loop may have sent the result just before it ended.
 		select {
 		case res := <-r.done:
 			return res.revision, res.err
@@ -96,7 +97,7 @@ func (c *committer) stop() {
 func (c *committer) run() {
 	defer close(c.done)
 	group := make([]*request, 0, maxGroup)
-	var pause <-chan time.Time // of the lazy ones in the group
+	var pause <-chan time.Time // ends when the lazy requests in the group have waited long enough
 	for {
 		select {
 		case r := <-c.requests:
@@ -109,7 +110,7 @@ func (c *committer) run() {
 			}
 		case <-pause:
 		case <-c.quit:
-			// Callers whose request arrived before the close are served.
+			// Serve the requests that arrived before Close.
 			for group = c.gather(group); len(group) > 0; group = c.gather(group[:0]) {
 				c.write(group)
 			}
@@ -122,7 +123,7 @@ func (c *committer) run() {
 	}
 }
 
-// gather takes the waiting requests, without waiting for more.
+// gather adds the requests that already wait to the group. It does not block.
 func (c *committer) gather(group []*request) []*request {
 	for len(group) < maxGroup {
 		select {
@@ -135,8 +136,7 @@ func (c *committer) gather(group []*request) []*request {
 	return group
 }
 
-// write commits a group, counts it, and returns the result to every caller; in this order, so that metrics include what a caller has
-// been told.
+// write commits a group, counts it, and then sends the result to every caller, so that a caller with a result finds it in the metrics.
 func (c *committer) write(group []*request) {
 	results := make([]result, len(group))
 	start := time.Now()
@@ -146,7 +146,7 @@ func (c *committer) write(group []*request) {
 		c.failure.Store(&err)
 	}
 	if err != nil {
-		// The whole group was rolled back, including conflicts that its own writes caused.
+		// The whole group was rolled back, including the writes that its conflicts depend on.
 		for i := range results {
 			results[i] = result{err: err}
 		}
@@ -157,9 +157,9 @@ func (c *committer) write(group []*request) {
 	}
 }
 
-// update commits a group in one bbolt transaction. Conditions see the writes of earlier transactions in the group; a conflict
-// fails only its own transaction. A full disk fails the group and is forgotten; damage is permanent, because bbolt's memory
-// cannot be trusted from then on.
+// update commits a group in one bbolt transaction. Conditions see the writes of earlier transactions in the group. A conflict fails only
+// its own transaction. A full disk fails the group, but not later groups. Damage is permanent, because bbolt's memory cannot be trusted
+// after it.
 func (c *committer) update(group []*request, results []result) (err error) {
 	if c.broken.Load() {
 		return ErrDamaged

@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	// callTimeout bounds every call: longer than an election of etcd, shorter than a caller's patience.
+	// callTimeout bounds every call. It is longer than an election of etcd, and shorter than callers wait.
 	callTimeout = 4 * time.Second
-	// attemptTimeout bounds one attempt of a read. The next one goes to another member; because a frozen one keeps its connection.
+	// attemptTimeout bounds one attempt of a read. The next attempt uses another member, because a frozen member keeps its connection open.
 	attemptTimeout = time.Second
-	// failsAfter is how long etcd has not responded before the end of a caller's time is taken for a failure; because callers have less time
-	// than callTimeout, and less than this tells of the caller alone.
+	// failsAfter is how long etcd must not have responded for a caller's deadline to count as a failure of etcd. Callers may have less time
+	// than callTimeout; a deadline that comes sooner than failsAfter says nothing about etcd.
 	failsAfter = 500 * time.Millisecond
-	// keepAlive is the interval of pings. etcd allows one in 5 s, and none on a connection without a call: it closes such a connection.
+	// keepAlive is the interval of pings. etcd allows one ping in 5 s, and closes a connection that pings without a call.
 	keepAlive        = 6 * time.Second
 	keepAliveTimeout = 3 * time.Second
-	// pageSize is how many entries one response has: etcd serves nothing else while it builds one.
+	// pageSize is the number of entries in one response. It is limited, because etcd serves nothing else while it builds a response.
 	pageSize = 500
-	// etcd's defaults for --max-txn-ops, less the count of commits, and for --max-request-bytes, less what frames a request.
+	// etcd's defaults for --max-txn-ops, minus the count of commits, and for --max-request-bytes, minus the framing of a request.
 	maxOps   = 128 - 1
 	maxBytes = 1536<<10 - 16<<10
 )
 
 var (
-	// ErrUnavailable means that the store does not respond, as without a quorum. The outcome of a Commit is unknown.
+	// ErrUnavailable means that the store does not respond, for example without a quorum. The outcome of a Commit is unknown.
 	ErrUnavailable = errors.New("store: not available")
-	// ErrSetBack means that the store is in an earlier state than this process has seen: what it knows is not in it. After it the store
-	// does nothing.
+	// ErrSetBack means that the store is in an earlier state than this process has seen, so that the process knows of writes that the store
+	// does not contain. After it the store refuses every call.
 	ErrSetBack = errors.New("store: it was set back to an earlier state than this process has seen: start anew")
 	// ErrTooLarge means that a transaction is too large for the store. Nothing was changed.
 	ErrTooLarge = errors.New("store: the transaction is too large")
-	// ErrNone means that there is no store where one must be.
+	// ErrNone means that EtcdOptions.Existing is set and there is no store.
 	ErrNone = errors.New("there is no store")
-	// ErrMigrating means that a migration has not filled the store yet.
+	// ErrMigrating means that a migration into the store has not finished.
 	ErrMigrating = errors.New("a migration into it has not ended; run it again to its end")
 )
 
-// Etcd is a Store in etcd, shared by several processes. Entries' keys stand below "<prefix>/<kind>/"; revisions are etcd's.
+// Etcd is a Store in etcd that several processes share. The keys of entries are below "<prefix>/<kind>/"; revisions are those of etcd.
 type Etcd struct {
 	client  *clientv3.Client
 	options EtcdOptions
-	base    string // of the entries' keys
+	base    string // prefix of the entries' keys
 	seal    sealing
 	metrics *metrics
 	lazies  *lazies
@@ -65,17 +65,17 @@ type Etcd struct {
 	mu      sync.RWMutex // held for reading by calls
 	closed  bool
 	ending  chan struct{}
-	failure atomic.Pointer[error] // of the last call, nil when etcd responded
-	highest atomic.Uint64         // the highest revision of a response
-	counted atomic.Uint64         // the highest number of commits of a response
+	failure atomic.Pointer[error] // error of the last call, nil if etcd responded
+	highest atomic.Uint64         // highest revision in a response
+	counted atomic.Uint64         // highest number of commits in a response
 
 	progress sync.Mutex
-	written  Position // of this process's last commit
+	written  Position // position of this process's last commit
 }
 
 var _ Shared = (*Etcd)(nil)
 
-// OpenEtcd opens the store of a kind below a prefix of an etcd, or creates it. Of an encrypted store every replica has the keys.
+// OpenEtcd opens the store of a kind below a prefix in etcd, or creates it. Every replica needs the keys of an encrypted store.
 func OpenEtcd(ctx context.Context, o EtcdOptions) (*Etcd, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (e *Etcd) String() string {
 	return fmt.Sprintf("etcd %s, prefix %s/%s", strings.Join(e.options.Endpoints, ","), e.options.Prefix, e.options.Kind)
 }
 
-// etcdLayout is the entry about a store, beside its entries.
+// etcdLayout is the entry that describes a store. It is kept outside of the store's entries.
 type etcdLayout struct {
 	Schema    uint64 `json:"schema"`
 	Encrypted bool   `json:"encrypted,omitempty"`
@@ -160,7 +160,7 @@ func (l etcdLayout) accepts(mine etcdLayout) error {
 	return nil
 }
 
-// layout returns the revision of the layout; 0: there is none.
+// layout reads the layout and returns its revision, or 0 if there is none.
 func (e *Etcd) layout(ctx context.Context, l *etcdLayout) (revision int64, err error) {
 	response, err := e.read(ctx, e.layoutKey())
 	if err != nil || len(response.Kvs) == 0 {
@@ -190,7 +190,7 @@ func (e *Etcd) setLayout(ctx context.Context, l etcdLayout, revision int64) erro
 	return nil
 }
 
-// EndMigration ends the migration that fills the stores of one etcd, all at once: they open without Migrating from now on.
+// EndMigration marks the migration into stores of one etcd as finished, atomically for all of them. They then open without Migrating.
 func EndMigration(ctx context.Context, stores ...*Etcd) error {
 	var conditions []clientv3.Cmp
 	var changes []clientv3.Op
@@ -220,10 +220,10 @@ func EndMigration(ctx context.Context, stores ...*Etcd) error {
 	return nil
 }
 
-// Schema is the version of the content's layout.
+// Schema returns the version of the content's layout.
 func (e *Etcd) Schema() uint64 { return e.options.Schema }
 
-// Failure is why the last call failed; nil when etcd responded.
+// Failure returns the error of the last call, or nil if etcd responded.
 func (e *Etcd) Failure() error {
 	if err := e.failure.Load(); err != nil {
 		return fmt.Errorf("%s: %w", e, *err)
@@ -231,7 +231,7 @@ func (e *Etcd) Failure() error {
 	return nil
 }
 
-// enter begins a call. The store closes after leave.
+// enter starts a call. Close waits until leave is called.
 func (e *Etcd) enter() (leave func(), err error) {
 	e.mu.RLock()
 	if e.closed {
@@ -263,8 +263,8 @@ func (e *Etcd) Close() error {
 	return nil
 }
 
-// responded notes whether etcd responded to a call that began at a time, and returns the error as callers know it: the caller's own, or
-// a typed one.
+// responded records whether etcd responded to a call that began at the given time. It returns the error for the caller: that of the
+// caller's own context, or a typed one.
 func (e *Etcd) responded(ctx context.Context, began time.Time, err error) error {
 	if err == nil {
 		e.failure.Store(nil)
@@ -285,7 +285,7 @@ func (e *Etcd) responded(ctx context.Context, began time.Time, err error) error 
 	return failure
 }
 
-// saw notes the revision of a response.
+// saw records the revision of a response.
 func (e *Etcd) saw(revision int64) { raise(&e.highest, revision) }
 
 func raise(highest *atomic.Uint64, revision int64) {
@@ -293,7 +293,7 @@ func raise(highest *atomic.Uint64, revision int64) {
 	}
 }
 
-// explain wraps an error of etcd. What it does not know is ErrUnavailable; because then it is about the way there.
+// explain wraps an error of etcd. It treats an unknown error as ErrUnavailable, because such an error concerns the connection to etcd.
 func explain(err error) error {
 	var known rpctypes.EtcdError
 	switch {

@@ -20,13 +20,14 @@ import (
 
 type staleKey struct{}
 
-// AllowStale returns a context whose reads, while the store has no quorum, return what one member has. It may miss the latest writes.
+// AllowStale returns a context whose reads may return the state of a single member while etcd has no quorum. That state may miss the latest
+// writes.
 func AllowStale(ctx context.Context) context.Context { return context.WithValue(ctx, staleKey{}, true) }
 
-// MayBeStale reports whether a context is of AllowStale.
+// MayBeStale reports whether a context comes from AllowStale.
 func MayBeStale(ctx context.Context) bool { return ctx.Value(staleKey{}) != nil }
 
-// read gets from etcd, at the latest revision unless the context allows less.
+// read reads from etcd, at the latest revision unless the context allows a stale one.
 func (e *Etcd) read(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	leave, err := e.enter()
 	if err != nil {
@@ -37,7 +38,7 @@ func (e *Etcd) read(ctx context.Context, key string, options ...clientv3.OpOptio
 		return nil, err
 	}
 	mayBeStale, first := MayBeStale(ctx), ctx
-	if mayBeStale && e.failure.Load() != nil { // do not wait for a quorum that was not there a moment ago
+	if mayBeStale && e.failure.Load() != nil { // do not wait for a quorum that was just missing
 		return e.readStale(ctx, key, options)
 	}
 	if mayBeStale {
@@ -56,7 +57,7 @@ func (e *Etcd) read(ctx context.Context, key string, options ...clientv3.OpOptio
 	return response, e.follows(before, response.Header.Revision)
 }
 
-// halfOf returns a context with half of the time that another one leaves, so that a second attempt has the other half.
+// halfOf returns a context with half of the remaining time, so that a second attempt has the other half.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	left, bounded := wallclock.Left(ctx)
 	if !bounded {
@@ -65,7 +66,7 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, left/2)
 }
 
-// readStale reads from any member. It says nothing about the quorum.
+// readStale reads from any member. Its result says nothing about the quorum.
 func (e *Etcd) readStale(ctx context.Context, key string, options []clientv3.OpOption) (*clientv3.GetResponse, error) {
 	response, err := e.attempts(ctx, key, append(slices.Clone(options), clientv3.WithSerializable()))
 	if err != nil && ctx.Err() == nil {
@@ -74,7 +75,7 @@ func (e *Etcd) readStale(ctx context.Context, key string, options []clientv3.OpO
 	return response, err
 }
 
-// attempts tries another member when one does not respond.
+// attempts retries with another member if one does not respond in time.
 func (e *Etcd) attempts(ctx context.Context, key string, options []clientv3.OpOption) (*clientv3.GetResponse, error) {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -124,7 +125,7 @@ func (e *Etcd) Range(ctx context.Context, prefix, after string, limit int) (entr
 	return entries, nil
 }
 
-// pages calls see with up to limit entries, all of one revision, which it returns: a given one, or for 0 the latest.
+// pages calls see with up to limit entries. All are from one revision: at, or the latest if at is 0. pages returns that revision.
 func (e *Etcd) pages(ctx context.Context, prefix, after string, limit int, at int64, see func(kv *mvccpb.KeyValue) error) (int64, error) {
 	from, end := e.base+prefix, clientv3.GetPrefixRangeEnd(e.base+prefix)
 	if after != "" && after >= prefix {
@@ -177,7 +178,7 @@ func (e *Etcd) Commit(ctx context.Context, txn Txn) (uint64, error) {
 	return e.commit(ctx, txn)
 }
 
-// fits checks etcd's limits before it does; because it counts what it refuses as an error of its own.
+// fits checks etcd's limits before etcd does, because etcd counts what it rejects as an error of its own.
 func fits(txn Txn) error {
 	if ops := max(len(txn.If), len(txn.Puts)+len(txn.Deletes)); ops > maxOps {
 		return fmt.Errorf("%w: it has %d conditions or changes, want at most %d", ErrTooLarge, ops, maxOps)
@@ -188,7 +189,7 @@ func fits(txn Txn) error {
 	return nil
 }
 
-const opOverhead = 160 // of an operation in a request: the prefix and the framing
+const opOverhead = 160 // bytes of a request per operation: the prefix and the framing
 
 func sizeOf(txn Txn) (size int) {
 	for _, c := range txn.If {
@@ -203,7 +204,7 @@ func sizeOf(txn Txn) (size int) {
 	return size
 }
 
-// commit carries out a transaction and counts it.
+// commit executes a transaction and counts it in the metrics.
 func (e *Etcd) commit(ctx context.Context, txn Txn) (uint64, error) {
 	start := time.Now()
 	revision, err := e.transact(ctx, txn)
@@ -228,7 +229,7 @@ func (e *Etcd) transact(ctx context.Context, txn Txn) (uint64, error) {
 	for _, key := range txn.Deletes {
 		changes = append(changes, clientv3.OpDelete(e.base+key))
 	}
-	changes = append(changes, clientv3.OpPut(e.commitsKey(), "", clientv3.WithPrevKV())) // last, see commitsOf
+	changes = append(changes, clientv3.OpPut(e.commitsKey(), "", clientv3.WithPrevKV())) // must be last; see commitsOf
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	before, counted, began := e.highest.Load(), e.counted.Load(), time.Now()
@@ -250,7 +251,7 @@ func (e *Etcd) transact(ctx context.Context, txn Txn) (uint64, error) {
 	return at.Revision, nil
 }
 
-// commitsOf is the number of a commit: one more than before it.
+// commitsOf returns the number of a commit, which is one more than that of the commit before it.
 func commitsOf(response *clientv3.TxnResponse) uint64 {
 	before := response.Responses[len(response.Responses)-1].GetResponsePut().PrevKv
 	if before == nil {
@@ -259,7 +260,7 @@ func commitsOf(response *clientv3.TxnResponse) uint64 {
 	return uint64(before.Version) + 1
 }
 
-// rewatchPause is between two attempts to watch.
+// rewatchPause is the pause between two attempts to watch.
 const rewatchPause = 300 * time.Millisecond
 
 // Watch implements Shared.
@@ -270,7 +271,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, after uint64, changed f
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrCompacted), errors.Is(err, ErrClosed), errors.Is(err, ErrDamaged), errors.Is(err, ErrSetBack),
-			errors.Is(err, envelope.ErrNoKey), errors.Is(err, envelope.ErrWrongKey): // it passes none of what comes, and a caller can say so
+			errors.Is(err, envelope.ErrNoKey), errors.Is(err, envelope.ErrWrongKey): // no later event can be passed
 			return err
 		}
 		if err := e.wait(ctx, rewatchPause); err != nil {
@@ -279,7 +280,7 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, after uint64, changed f
 	}
 }
 
-// wait fails if ctx ends or the store closes meanwhile.
+// wait sleeps for the duration. It fails if ctx ends or the store closes first.
 func (e *Etcd) wait(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -291,7 +292,7 @@ func (e *Etcd) wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// follow watches until the stream fails. A member that lost its leader ends it; because it would fall behind in silence.
+// follow watches until the stream fails. It also stops if the member loses its leader, because that member would silently fall behind.
 func (e *Etcd) follow(ctx context.Context, prefix string, after *uint64, changed func([]Event)) error {
 	leave, err := e.enter()
 	if err != nil {
@@ -307,10 +308,10 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after *uint64, changed
 		case r.Err() != nil:
 			return explain(r.Err())
 		case r.Created && r.Header.Revision > 0 && uint64(r.Header.Revision) < *after:
-			// etcd was set back, or this member lags; the revisions to come would be taken for known ones.
+			// Either etcd was set back, or this member lags. If etcd was set back, new events would have revisions that count as known.
 			switch at, err := e.latest(ctx); {
 			case err != nil:
-				return err // not known yet; because without a quorum a lagging member is no evidence
+				return err // not decided: without a quorum, this member may only lag
 			case at < *after:
 				return ErrCompacted
 			}
@@ -323,7 +324,7 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after *uint64, changed
 	return ErrUnavailable
 }
 
-// latest is etcd's revision, as its quorum has it.
+// latest returns etcd's current revision, as of its quorum.
 func (e *Etcd) latest(ctx context.Context) (uint64, error) {
 	response, err := e.read(ctx, e.layoutKey())
 	if err != nil {
@@ -332,7 +333,7 @@ func (e *Etcd) latest(ctx context.Context) (uint64, error) {
 	return uint64(response.Header.Revision), nil
 }
 
-// pass hands the events of each transaction to a watch.
+// pass delivers the events of each transaction to a watch.
 func (e *Etcd) pass(ctx context.Context, all []*clientv3.Event, after *uint64, changed func([]Event)) error {
 	for len(all) > 0 {
 		revision := all[0].Kv.ModRevision

@@ -19,12 +19,12 @@ func withPrefixOne() []clientv3.OpOption {
 	return []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()}
 }
 
-// Register adds the store's metrics, labelled with its kind.
+// Register registers the store's metrics, labelled with its kind.
 func (e *Etcd) Register(registry prometheus.Registerer) error {
 	return errors.Join(e.metrics.register(registry, e.Failure), registry.Register(e.counts.gauge(e.options.Kind)))
 }
 
-// CopyTo writes a copy of the store, of one revision, to a new bbolt file at path. Values stay encrypted.
+// CopyTo writes a copy of the store at one revision to a new bbolt file at path. Values stay encrypted.
 func (e *Etcd) CopyTo(path string) (err error) {
 	ctx := context.Background()
 	l := layout{e.options.Kind, make([]Migration, e.options.Schema-1), e.seal}
@@ -33,10 +33,10 @@ func (e *Etcd) CopyTo(path string) (err error) {
 		return fmt.Errorf("copying %s to %s: %w", e, path, err)
 	}
 	defer guard(&err)()
-	db.NoSync = true // it counts once it is complete
+	db.NoSync = true // the file counts only once it is complete
 	err = e.fill(ctx, db)
 	if err == nil {
-		err = db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, 0) }) // the layout last: an unfinished file has none
+		err = db.Update(func(tx *bbolt.Tx) error { return l.apply(tx, 0) }) // write the layout last, so that an unfinished file has none
 	}
 	if err == nil {
 		err = db.Sync()
@@ -47,7 +47,7 @@ func (e *Etcd) CopyTo(path string) (err error) {
 	return nil
 }
 
-// fill writes the entries, with their revisions, into a file. A page is a transaction.
+// fill writes the entries and their revisions to a file, one transaction per page.
 func (e *Etcd) fill(ctx context.Context, db *bbolt.DB) error {
 	at := int64(0)
 	for after, more := "", true; more; {
@@ -79,7 +79,7 @@ func (e *Etcd) fill(ctx context.Context, db *bbolt.DB) error {
 	return nil
 }
 
-// CountSealed counts the encrypted entries, and those of them that have another key than the current one.
+// CountSealed returns the number of encrypted entries, and how many of them are encrypted with a key other than the current one.
 func (e *Etcd) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 	if e.seal.sealer == nil {
 		return 0, 0, nil
@@ -96,9 +96,9 @@ func (e *Etcd) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 	return sealed, stale, err
 }
 
-// Reseal encrypts entries with the current key that are encrypted with another one, in the order of their keys after a given
-// one. It looks at a bounded number of them, and returns how many it changed and the last key that it saw; "" at the end. An
-// entry that another write changes meanwhile has the current key by that.
+// Reseal encrypts entries that have another key with the current one. It checks a bounded number of entries, in key order from the one
+// after `after`. It returns the last key it checked, or "" at the end, and how many entries were stale. An entry that another write changes
+// at the same time is encrypted with the current key by that write.
 func (e *Etcd) Reseal(ctx context.Context, after string) (last string, changed int, err error) {
 	var seen int
 	var stale []*mvccpb.KeyValue

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// lazies groups transactions without a waiting caller: each group is one transaction of etcd.
+// lazies groups transactions that have no waiting caller. Each group is one transaction of etcd.
 type lazies struct {
 	store    *Etcd
 	requests chan *request
@@ -34,13 +34,13 @@ func (l *lazies) stop() {
 func (l *lazies) commit(ctx context.Context, txn Txn) (uint64, error) {
 	txn.Puts = slices.Clone(txn.Puts)
 	for i := range txn.Puts {
-		txn.Puts[i].Value = bytes.Clone(txn.Puts[i].Value) // the caller may leave before the write
+		txn.Puts[i].Value = bytes.Clone(txn.Puts[i].Value) // the caller may return before the write
 	}
 	r := &request{txn: txn}
 	return r.submit(ctx, l.requests, l.quit, l.done)
 }
 
-// run writes one group at a time. What does not fit into one begins the next.
+// run writes one group at a time. A transaction that does not fit starts the next group.
 func (l *lazies) run() {
 	defer close(l.done)
 	var g group
@@ -79,14 +79,14 @@ func (l *lazies) run() {
 	}
 }
 
-// group is a number of transactions that name no key twice.
+// group is a set of transactions in which no key occurs twice.
 type group struct {
 	requests []*request
 	txn      Txn
 	keys     map[string]bool
 }
 
-// add reports whether the group has room for a transaction.
+// add adds a transaction to the group, and reports false if it does not fit.
 func (g *group) add(r *request) bool {
 	keys := map[string]bool{}
 	for _, c := range r.txn.If {
@@ -119,7 +119,7 @@ func (g *group) add(r *request) bool {
 	return true
 }
 
-// write commits a group. A conflict of one of its transactions changes nothing, and each is tried by itself then.
+// write commits a group. If one of its transactions has a conflict, nothing is written, and write commits each transaction separately.
 func (l *lazies) write(g group) {
 	if len(g.requests) == 0 {
 		return

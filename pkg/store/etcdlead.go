@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// officeTTL is how long after the end of a process that held it another one gets an office.
+	// officeTTL is how long after the end of its holder an office becomes free.
 	officeTTL = 6 * time.Second
-	// officePause is between two attempts at an office.
+	// officePause is the pause between two attempts to get an office.
 	officePause = 300 * time.Millisecond
 )
 
@@ -37,7 +37,7 @@ func (e *Etcd) Lead(ctx context.Context, office string, lead func(ctx context.Co
 	}
 }
 
-// hold waits for the office and leads once. The office is a key with a lease, which ends with this process.
+// hold waits for the office and calls lead once. The office is a key with a lease, which expires when this process ends.
 func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Context)) error {
 	leave, err := e.enter()
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Co
 		session.Orphan()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
 		defer cancel()
-		_, _ = e.client.Revoke(last, lease.ID) // else it expires
+		_, _ = e.client.Revoke(last, lease.ID) // if this fails, the lease expires
 	}()
 	held, lost := context.WithCancel(ctx)
 	defer lost()
@@ -70,7 +70,7 @@ func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Co
 	return nil
 }
 
-// Held reports whether a process holds or wants an office of the hub: one runs.
+// Held reports whether any process holds or wants an office of the hub, which means that a hub runs.
 func (e *Etcd) Held(ctx context.Context) (bool, error) {
 	response, err := e.read(ctx, e.options.Prefix+"/offices/", withPrefixOne()...)
 	if err != nil {

@@ -17,22 +17,22 @@ import (
 	"navix.sh/atoll/pkg/envelope"
 )
 
-// EtcdOptions say where an etcd is, and which part of it a store is.
+// EtcdOptions specify the etcd and the part of it that a store uses.
 type EtcdOptions struct {
 	Endpoints                 []string // URLs
 	CertFile, KeyFile, CAFile string
 	Username, Password        string
-	Prefix                    string // of all stores of a hub, as /atoll
-	Kind                      string // of the content, as claims; a part of every key
-	Schema                    uint64 // of the content
+	Prefix                    string // common prefix of all stores of a hub, such as /atoll
+	Kind                      string // kind of the content, such as claims; part of every key
+	Schema                    uint64 // schema of the content
 	Sealer                    *envelope.Sealer
-	// Migrating opens a store that a migration fills. Without it such a store is refused.
+	// Migrating opens a store that a migration is filling. Otherwise such a store is rejected.
 	Migrating bool
-	// Existing opens a store that is there, and makes none: ErrNone.
+	// Existing opens only a store that exists, and fails with ErrNone otherwise.
 	Existing bool
 }
 
-// Validate names what is wrong with the options.
+// Validate returns an error that names what is invalid.
 func (o EtcdOptions) Validate() error {
 	if len(o.Endpoints) == 0 || slices.Contains(o.Endpoints, "") {
 		return fmt.Errorf("etcd endpoints: %q is not valid, want URLs with commas between them", strings.Join(o.Endpoints, ","))

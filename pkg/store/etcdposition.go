@@ -7,25 +7,25 @@ import (
 	"fmt"
 )
 
-// Revision is the highest that this process has seen.
+// Revision returns the highest revision that this process has seen.
 func (e *Etcd) Revision() (uint64, error) { return e.highest.Load(), nil }
 
-// Position is how far a store has come.
+// Position is a point in the history of a store.
 type Position struct {
 	Revision uint64
-	// Commits counts the store's own commits, of builds that count them. Unlike a revision it does not rise where etcd is restored
-	// from a snapshot with --bump-revision, nor by what others write to it.
+	// Commits counts the commits to this store by builds that count them. Unlike the revision, it rises neither when etcd is restored from a
+	// snapshot with --bump-revision, nor with writes of others to etcd.
 	Commits uint64
 }
 
-// Committed is how far the store had come with this process's last commit; zero if it made none.
+// Committed returns the position after this process's last commit, or zero if it made none.
 func (e *Etcd) Committed() Position {
 	e.progress.Lock()
 	defer e.progress.Unlock()
 	return e.written
 }
 
-// Reached is how far the store has come now, whichever process wrote it.
+// Reached returns the current position of the store, whichever process wrote last.
 func (e *Etcd) Reached(ctx context.Context) (Position, error) {
 	before := e.counted.Load()
 	response, err := e.read(ctx, e.commitsKey())
@@ -39,20 +39,20 @@ func (e *Etcd) Reached(ctx context.Context) (Position, error) {
 	return at, e.countsOn(before, at)
 }
 
-// commitsKey is the entry that each commit writes: etcd counts its versions.
+// commitsKey returns the key that every commit writes. Its version in etcd is the number of commits.
 func (e *Etcd) commitsKey() string { return e.options.Prefix + "/commits/" + e.options.Kind }
 
-// committed notes a commit of this process.
+// committed records the position after a commit of this process.
 func (e *Etcd) committed(at Position) {
 	e.progress.Lock()
 	defer e.progress.Unlock()
 	e.written.Revision, e.written.Commits = max(e.written.Revision, at.Revision), max(e.written.Commits, at.Commits)
 }
 
-// SetBack is closed when etcd turns out to have been set back. The process has to start anew; because what it knows is of no use.
+// SetBack returns a channel that is closed when etcd is found to be set back. The process must then restart, because its state is invalid.
 func (e *Etcd) SetBack() <-chan struct{} { return e.setBack }
 
-// follows checks the revision of a response that is as late as etcd's quorum, against the highest one seen before the call.
+// follows checks the revision of a linearizable response against the highest one seen before the call.
 func (e *Etcd) follows(before uint64, revision int64) error {
 	if uint64(revision) >= before {
 		e.saw(revision)
@@ -61,7 +61,7 @@ func (e *Etcd) follows(before uint64, revision int64) error {
 	return e.wasSetBack("revision", uint64(revision), before)
 }
 
-// countsOn checks the number of commits of such a response, which shows an etcd whose revisions rose as it was set back.
+// countsOn checks the number of commits in such a response. It detects an etcd that was set back and whose revisions were raised.
 func (e *Etcd) countsOn(before uint64, at Position) error {
 	if at.Commits < before {
 		return e.wasSetBack("commit", at.Commits, before)

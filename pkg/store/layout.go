@@ -16,18 +16,18 @@ import (
 	"navix.sh/atoll/pkg/durable"
 )
 
-// Migration converts a file's content from one schema to the next. All due migrations are one transaction: a file is never
+// Migration converts the content of a file from one schema to the next. All necessary migrations run in one transaction, so a file is never
 // between two schemas.
 type Migration func(m *Migrating) error
 
-// Migrating is a file on its way to the next schema.
+// Migrating gives a Migration access to the content of a file.
 type Migrating struct {
 	data     *bbolt.Bucket
 	revision uint64
 	seal     sealing
 }
 
-// Each calls f for every entry below the prefix, in order. f must not change the file.
+// Each calls f for every entry with the prefix, in key order. f must not change the file.
 func (m *Migrating) Each(prefix string, f func(key string, value []byte) error) error {
 	c := m.data.Cursor()
 	for k, v := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {
@@ -61,13 +61,13 @@ type layout struct {
 	seal       sealing
 }
 
-// errPlain means that a file is sound and not encrypted, though it should be.
+// errPlain means that a file is intact but not encrypted, although it should be.
 var errPlain = errors.New("the file is not encrypted")
 
 func (l layout) schema() uint64 { return uint64(len(l.migrations)) + 1 }
 
-// open opens the file at path, or creates it. A new file appears at path when it is complete, so an empty file there was
-// truncated by another program.
+// open opens the file at path, or creates it. A new file appears at path only when it is complete, so open reports an empty file as
+// damaged.
 func (l layout) open(path string) (*bbolt.DB, error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, os.ErrNotExist):
@@ -94,7 +94,7 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 		return l.open(path)
 	}
 	if err == nil {
-		// Also for an existing file; because the process that created it may have died before its name was durable.
+		// Sync the directory also for an existing file: the process that created the file may have crashed before its name was durable.
 		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (l layout) open(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create creates the file under another name first. Of two concurrent processes the second finds the first one's.
+// create creates the file under another name first. If two processes do this at the same time, the second one finds the file of the first.
 func (l layout) create(path string) error {
 	if err := durable.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (l layout) create(path string) error {
 	draft := draftOf(path)
 	db, err := openDraft(draft)
 	if errors.Is(err, ErrDamaged) {
-		// Left by a process that died at this point. It never had content.
+		// A process died while it created this file, which never had content.
 		if err = os.Remove(draft); err == nil {
 			db, err = openDraft(draft)
 		}
@@ -131,8 +131,8 @@ func (l layout) create(path string) error {
 
 func draftOf(path string) string { return path + ".new" }
 
-// publish gives a draft its name, unless there is a file of that name; because another process that has created it may serve from it.
-// It returns os.ErrNotExist if the other one has taken the draft away.
+// publish renames a draft to path, unless a file exists there: another process may have created that file and may use it. It returns
+// os.ErrNotExist if the other process has removed the draft.
 func publish(draft, path string) error {
 	err := os.Link(draft, path)
 	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
@@ -152,8 +152,8 @@ func publish(draft, path string) error {
 	return os.Remove(draft)
 }
 
-// dropDraft removes a draft that is the file itself, left by a process that died before it could; because it would be taken for a new file
-// if the file were moved away later.
+// dropDraft removes a draft that is a hard link to the file, left by a process that died before it removed the link. If the file were moved
+// away later, the draft would be taken for a new file.
 func dropDraft(path string) error {
 	draft, err := os.Lstat(draftOf(path))
 	if errors.Is(err, os.ErrNotExist) {
@@ -195,7 +195,7 @@ func InUse(path string) bool {
 	return false
 }
 
-// prepare checks a file from end to end, so that damage is found at the start and not under load, and migrates it.
+// prepare checks a file from end to end and migrates it, so that damage is found at the start and not under load.
 func prepare(db *bbolt.DB, path string, l layout) (err error) {
 	defer guard(&err)()
 	info, err := os.Stat(path)
@@ -305,8 +305,8 @@ func (l layout) checkData(data *bbolt.Bucket, sealed bool) error {
 	})
 }
 
-// checkPages has bbolt compare its pages with its free list; because a page in both would eventually be overwritten. It runs
-// after checkTree, which finds what can fault; because bbolt checks in a goroutine, where guard would not help.
+// checkPages makes bbolt compare its pages with its free list, because a page in both would eventually be overwritten. It must run after
+// checkTree, which finds pages that would cause a fault: bbolt checks in another goroutine, where guard has no effect.
 func checkPages(tx *bbolt.Tx) error {
 	var first error
 	for err := range tx.Check() {

@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// Memory is a Store that is lost with its process. Keys that arrive in order cost least.
+// Memory is a Store in memory. It is fastest if keys are added in order.
 type Memory struct {
 	mu       sync.Mutex
 	keys     []string // in order
 	entries  map[string]Entry
 	revision uint64
 	closed   bool
-	log      []Event                  // of all transactions, for watches
-	kept     uint64                   // the revision of log's first entry, once others were dropped
+	log      []Event                  // changes of all transactions, for watches
+	kept     uint64                   // revision of the first entry of log, if earlier ones were dropped
 	grew     chan struct{}            // closed when log grows
-	offices  map[string]chan struct{} // each holds a token while it is vacant
+	offices  map[string]chan struct{} // each holds a token while the office is vacant
 }
 
 var _ Shared = (*Memory)(nil)
@@ -104,10 +104,10 @@ func (m *Memory) Commit(ctx context.Context, txn Txn) (uint64, error) {
 	return m.revision, nil
 }
 
-// maxLog is how many changes a Memory keeps for watches, at least.
+// maxLog is the minimum number of changes that a Memory keeps for watches.
 const maxLog = 4096
 
-// trim is called with mu held.
+// trim drops old changes. The caller holds mu.
 func (m *Memory) trim() {
 	if len(m.log) >= 2*maxLog {
 		m.log = slices.Clone(m.log[len(m.log)-maxLog:])
@@ -182,7 +182,7 @@ func (m *Memory) Lead(ctx context.Context, office string, lead func(ctx context.
 			return ctx.Err()
 		case <-vacant:
 		}
-		if ctx.Err() == nil { // else select had both
+		if ctx.Err() == nil { // select may have chosen the token although ctx had ended
 			lead(ctx)
 		}
 		vacant <- struct{}{}

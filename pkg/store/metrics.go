@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
-// metrics of one file. The committer observes them, once per group.
+// metrics are the metrics of one store. They are observed once per group.
 type metrics struct {
 	file         prometheus.Labels
 	transactions *prometheus.CounterVec
@@ -56,7 +56,7 @@ func (m *metrics) committed(took time.Duration, results []result) {
 	}
 }
 
-// Register adds the file's metrics, labelled with its kind.
+// Register registers the file's metrics, labelled with its kind.
 func (b *Bolt) Register(registry prometheus.Registerer) error {
 	m := b.committer.metrics
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -65,7 +65,7 @@ func (b *Bolt) Register(registry prometheus.Registerer) error {
 	return errors.Join(m.register(registry, b.Failure), registry.Register(size), registry.Register(b.counts.gauge(b.kind)))
 }
 
-// register adds what files and etcds have.
+// register registers the metrics that files and etcd stores have in common.
 func (m *metrics) register(registry prometheus.Registerer, failure func() error) error {
 	available := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_hub_store_available", ConstLabels: m.file,
@@ -88,7 +88,7 @@ func (b *Bolt) size() float64 {
 	return float64(info.Size())
 }
 
-// gauge is the metric of the stale entries of a kind.
+// gauge returns the metric of the stale entries of a kind.
 func (c *sealCounts) gauge(kind string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_hub_store_stale_entries", ConstLabels: prometheus.Labels{"file": kind},

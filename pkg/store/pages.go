@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The layout of a bbolt page: its number (8 bytes), flags and count (2 each), the number of further pages (4), then the elements.
-// An element has the offsets of its key and value, from its own position.
+// The layout of a bbolt page: its number (8 bytes), flags and count (2 bytes each), the number of overflow pages (4 bytes), then the
+// elements. An element contains the offsets of its key and value, relative to its own position.
 const (
 	pageHeader  = 16
 	pageElement = 16
@@ -24,9 +24,8 @@ const (
 
 var native = binary.NativeEndian
 
-// checkTree follows a file's pages from the root before bbolt does; because bbolt trusts their content: it would loop over a page
-// that leads back to itself, count the parts of a page that claims billions, and fault, uncatchably, at an element outside of the
-// file.
+// checkTree walks a file's pages from the root before bbolt does, because bbolt trusts their content. bbolt would loop over a page that
+// links back to itself, iterate over a page that claims billions of elements, and fault, unrecoverably, at an element outside of the file.
 func checkTree(tx *bbolt.Tx, path string, pageSize int64) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -105,7 +104,7 @@ func (w *walker) page(id uint64) ([]byte, error) {
 
 var errOutside = errors.New("an element lies outside")
 
-// element returns the i-th element and the start of its data, which the element stores at a position that depends on its kind.
+// element returns the i-th element and the start of its data. position is where elements of this kind store that start.
 func element(page []byte, i, position uint64) ([]byte, uint64, error) {
 	at := pageHeader + i*pageElement
 	if at+pageElement > uint64(len(page)) {
@@ -169,7 +168,7 @@ func (w *walker) bucket(value []byte) error {
 	return w.leaf(inline, false)
 }
 
-// others checks the unreachable pages; because bbolt counts the parts of the free page list as well.
+// others checks the unreachable pages too, because bbolt iterates over the elements of the free list pages as well.
 func (w *walker) others(tx *bbolt.Tx) error {
 	header := make([]byte, pageHeader)
 	for id := range w.pages {

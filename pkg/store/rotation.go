@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// rereadEvery bounds how late a change of the key file is noticed. It is polled; because a mounted Secret changes by a swap
-	// of links.
+	// rereadEvery bounds the delay until a change of the key file is noticed. The file is polled, because a mounted Secret changes by a swap
+	// of symbolic links.
 	rereadEvery = 5 * time.Second
-	// resealPause leaves the disk to others between two batches.
+	// resealPause is the pause between two batches, which leaves the disk to other writes.
 	resealPause = 5 * time.Millisecond
-	// recountEvery is the number of rereads between two counts of the entries of files that nothing has to be done to.
+	// recountEvery is the number of rereads after which the entries are counted again although nothing has changed.
 	recountEvery = 60
 )
 
@@ -35,12 +35,12 @@ func (b *Bolt) sealCounts() (kind string, counts *sealCounts) { return b.kind, &
 
 func (e *Etcd) sealCounts() (kind string, counts *sealCounts) { return e.options.Kind, &e.counts }
 
-// sealCounts are the encrypted entries of a store, when last counted.
+// sealCounts are the numbers of encrypted entries of a store at the last count.
 type sealCounts struct {
 	sealed, stale atomic.Int64 // stale: with another key than the current one
 }
 
-// Rotation keeps files encrypted with the first key of a key file.
+// Rotation keeps the values of files encrypted with the first key of a key file.
 type Rotation struct {
 	Keys  *envelope.KeyFile
 	Files []Sealed
@@ -48,7 +48,7 @@ type Rotation struct {
 	Log   logr.Logger
 }
 
-// Stale is the number of entries that have yet to be encrypted anew, when last counted.
+// Stale returns the number of entries that still have another key, as of the last count.
 func (r *Rotation) Stale() (n int64) {
 	for _, file := range r.Files {
 		_, counts := file.sealCounts()
@@ -57,10 +57,10 @@ func (r *Rotation) Stale() (n int64) {
 	return n
 }
 
-// Progress is how far the encryption with the current key is.
+// Progress is the progress of encrypting all entries with the current key.
 type Progress struct {
-	Key           string // the current one
-	Sealed, Stale int64  // entries with that key, and with another one, when last counted
+	Key           string // the current key
+	Sealed, Stale int64  // entries with the current key, and with another one, as of the last count
 }
 
 // Progress returns the progress over all files.
@@ -74,7 +74,7 @@ func (r *Rotation) Progress() Progress {
 	return p
 }
 
-// Run takes up changes of the key file, and encrypts the entries of the files anew in the background, until ctx ends.
+// Run reloads the key file when it changes, and encrypts stale entries in the background, until ctx ends.
 func (r *Rotation) Run(ctx context.Context) error {
 	ticker := r.Clock.NewTicker(rereadEvery)
 	defer ticker.Stop()
@@ -101,7 +101,7 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// reseal encrypts all entries with the current key. A recount is not logged.
+// reseal encrypts all stale entries with the current key. It does not log a recount that finds none.
 func (r *Rotation) reseal(ctx context.Context, recount bool) error {
 	for _, file := range r.Files {
 		kind, counts := file.sealCounts()

@@ -16,10 +16,11 @@ import (
 	"navix.sh/atoll/pkg/envelope"
 )
 
-// sealedKind is what a file of a kind is called if its values are encrypted; a build that does not know encryption refuses it.
+// sealedKind returns the kind that an encrypted file has in its layout. It differs, so that a build that does not know encryption rejects
+// it.
 func sealedKind(kind string) string { return kind + ", encrypted" }
 
-// sealing encrypts the values of a file of a kind; without a sealer they are plain. Empty values stay empty.
+// sealing encrypts the values of a file. Without a sealer values are plain. Empty values stay empty.
 type sealing struct {
 	sealer *envelope.Sealer
 	kind   string
@@ -51,7 +52,7 @@ func (s sealing) open(ctx context.Context, key string, value []byte) ([]byte, er
 	return plain, nil
 }
 
-// txn returns a transaction with encrypted values.
+// txn returns the transaction with its values encrypted.
 func (s sealing) txn(ctx context.Context, txn Txn) (Txn, error) {
 	if s.sealer == nil {
 		return txn, nil
@@ -68,7 +69,7 @@ func (s sealing) txn(ctx context.Context, txn Txn) (Txn, error) {
 	return txn, nil
 }
 
-// stale reports whether a value is encrypted with another key than the current one.
+// stale reports whether a value is encrypted with a key other than the current one.
 func (s sealing) stale(value []byte) bool {
 	if s.sealer == nil || len(value) == 0 {
 		return false
@@ -78,13 +79,13 @@ func (s sealing) stale(value []byte) bool {
 }
 
 const (
-	// resealBatch is how many entries one commit looks at, and encrypts anew if they need it: claims wait for it once.
+	// resealBatch is how many entries one commit checks and encrypts if necessary. Claims wait for at most one such commit.
 	resealBatch = 256
-	// replaceBatch is how many entries one transaction of a new file has; nothing waits for it.
+	// replaceBatch is how many entries one transaction writes to a new file, for which no caller waits.
 	replaceBatch = 4096
 )
 
-// CountSealed counts the encrypted entries, and those of them that have another key than the current one.
+// CountSealed returns the number of encrypted entries, and how many of them are encrypted with a key other than the current one.
 func (b *Bolt) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 	for after := ""; ; {
 		if err := ctx.Err(); err != nil {
@@ -108,9 +109,9 @@ func (b *Bolt) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 	}
 }
 
-// Reseal encrypts entries with the current key that are encrypted with another one, in the order of their keys after a given
-// one. It looks at a bounded number of them, and returns how many it changed and the last key that it saw; "" at the end. Entries
-// keep their revisions: what they say does not change.
+// Reseal encrypts entries that have another key with the current one. It checks a bounded number of entries, in key order from the one
+// after `after`. It returns the last key it checked, or "" at the end, and how many entries it changed. Entries keep their revisions,
+// because their values do not change.
 func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed int, err error) {
 	if b.seal.sealer == nil {
 		return "", 0, nil
@@ -130,7 +131,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 		for key, v := range stale {
 			next, err := b.reseal(ctx, key, v)
 			if err != nil {
-				failed = err // of this entry, not of the group's
+				failed = err // fails this entry, not the group
 				return nil
 			}
 			if err := data.Put([]byte(key), next); err != nil {
@@ -140,7 +141,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 		}
 		return nil
 	}})
-	if err == nil { // else the change may still be under way
+	if err == nil { // otherwise the change may still run
 		err = failed
 	}
 	if err != nil {
@@ -158,7 +159,7 @@ func (b *Bolt) reseal(ctx context.Context, key string, v []byte) ([]byte, error)
 	return append(v[:revisionLen:revisionLen], sealed...), err
 }
 
-// page calls see for up to most entries after a key, and returns the last key and the number of entries.
+// page calls see for up to most entries after the given key. It returns the last key and the number of entries.
 func page(data *bbolt.Bucket, after string, most int, see func(k, v []byte)) (last string, seen int) {
 	c := data.Cursor()
 	k, v := c.Seek([]byte(after))
@@ -173,9 +174,9 @@ func page(data *bbolt.Bucket, after string, most int, see func(k, v []byte)) (la
 	return last, seen
 }
 
-// Rewrite replaces a file that no process has open by a copy without free space, encrypted with the current key of a sealer, or
-// plain without one. from has the keys of the file; nil: it is plain. After it nothing in the file is encrypted with another key,
-// or readable without one. A crash leaves the file as it was, or the copy in its place.
+// Rewrite replaces a file that no process has open with a copy without free space, encrypted with the current key of to, or plain if to is
+// nil. from has the keys of the file; nil means that it is plain. Afterwards, an encrypted file contains nothing that is plain or encrypted
+// with another key. A crash leaves either the old file or the complete copy.
 func Rewrite(path, kind string, from, to *envelope.Sealer, migrations ...Migration) error {
 	l := layout{kind, migrations, sealing{from, kind}}
 	if _, err := os.Stat(path); err != nil {
@@ -191,8 +192,8 @@ func Rewrite(path, kind string, from, to *envelope.Sealer, migrations ...Migrati
 	return nil
 }
 
-// replace writes the entries to a new file, sealed as to says, and puts it in the place of the open one, whose lock keeps other
-// processes away.
+// replace writes the entries to a new file, encrypted as to specifies, and renames it over the open file, whose lock keeps other processes
+// away.
 func (l layout) replace(db *bbolt.DB, path string, to sealing) (err error) {
 	draft := path + ".rewrite"
 	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -203,7 +204,7 @@ func (l layout) replace(db *bbolt.DB, path string, to sealing) (err error) {
 	if err != nil {
 		return err
 	}
-	out.NoSync = true // it counts once it is complete
+	out.NoSync = true // the file counts only once it is complete
 	err = l.copyTo(out, db, to)
 	if err == nil {
 		err = out.Sync()
@@ -214,7 +215,7 @@ func (l layout) replace(db *bbolt.DB, path string, to sealing) (err error) {
 	return durable.Rename(draft, path)
 }
 
-// copyTo writes the layout last, so that an unfinished file has none.
+// copyTo copies the entries. It writes the layout last, so that an unfinished file has none.
 func (l layout) copyTo(out, db *bbolt.DB, to sealing) error {
 	ctx := context.Background()
 	return db.View(func(tx *bbolt.Tx) error {
@@ -225,7 +226,7 @@ func (l layout) copyTo(out, db *bbolt.DB, to sealing) error {
 				if err != nil {
 					return err
 				}
-				next.FillPercent = 0.9 // keys come in order
+				next.FillPercent = 0.9 // keys are in order
 				var failed error
 				last, seen := page(data, after, replaceBatch, func(k, v []byte) {
 					if failed == nil {

@@ -12,26 +12,26 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// ErrCompacted ends a Watch whose revisions are no longer kept. Read everything, and watch from there.
+// ErrCompacted ends a Watch whose revisions are no longer available. The caller must read everything again and watch from there.
 var ErrCompacted = errors.New("store: the revision to watch from is no longer kept")
 
-// Shared is a Store that several processes write.
+// Shared is a Store that several processes use.
 type Shared interface {
 	Store
-	// Watch calls changed with the changes to entries whose key has the prefix, in order of their revisions, from the first after
-	// a revision on. The changes of one transaction come in one call. It returns when ctx ends, with ctx's error, with ErrCompacted, or
-	// where a change cannot be read, as without its key; other failures are retried.
+	// Watch calls changed with the changes to entries whose key has the prefix, in the order of their revisions, starting after the given
+	// revision. The changes of one transaction are passed in one call. Watch returns ctx's error when ctx ends, ErrCompacted, or an error if a
+	// change cannot be read, for example without its key. It retries after other failures.
 	Watch(ctx context.Context, prefix string, after uint64, changed func([]Event)) error
-	// Revision is one up to which this process knows everything that it has read. To know a state and all its changes, take the
-	// revision, read the state, and watch from the revision: see Follow.
+	// Revision returns a revision that is not later than anything this process reads from now on. To see a state and all changes to it, get
+	// the revision, read the state, and watch from the revision; see Follow.
 	Revision() (uint64, error)
-	// Lead calls lead while this process, of all that name the same office, holds it, again and again until ctx ends. The context
-	// of lead ends when the office may be lost. Two processes may hold it for a moment: lead must be safe then.
+	// Lead calls lead each time this process gets the office, until ctx ends. One process at a time holds an office. The context of lead ends
+	// when the office may be lost. Two processes may hold an office for a moment, so lead must be safe if they do.
 	Lead(ctx context.Context, office string, lead func(ctx context.Context)) error
 }
 
-// Follow calls load and then changed with what changes after it, in the order of Watch, until ctx ends. A change that load has seen may
-// come again. Where the store has lost changes it calls load again. A failure of load ends it.
+// Follow calls load, and then changed with later changes, in the order of Watch, until ctx ends. changed may get a change that load has
+// seen. If changes were compacted, Follow calls load again. It returns if load fails.
 func Follow(ctx context.Context, s Shared, prefix string, load func(ctx context.Context) error, changed func([]Event)) error {
 	for {
 		after, err := s.Revision()
@@ -50,7 +50,7 @@ func Follow(ctx context.Context, s Shared, prefix string, load func(ctx context.
 // followAgain is the pause of KeepFollowing after a failure.
 const followAgain = time.Second
 
-// KeepFollowing is Follow, again after each failure, which it reports to failed. It returns when ctx ends or the store is closed.
+// KeepFollowing runs Follow again after each failure, which it passes to failed. It returns when ctx ends or the store is closed.
 func KeepFollowing(ctx context.Context, c clock.Clock, s Shared, prefix string, load func(ctx context.Context) error,
 	changed func([]Event), failed func(error),
 ) {
@@ -68,6 +68,6 @@ func KeepFollowing(ctx context.Context, c clock.Clock, s Shared, prefix string, 
 
 // Event is a change of one entry.
 type Event struct {
-	Entry   // of a deletion: the key, and the revision of the transaction that deleted it
+	Entry   // for a deletion: the key, and the revision of the transaction that deleted it
 	Deleted bool
 }

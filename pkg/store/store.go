@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// MaxRange is the most entries that one Range returns.
+// MaxRange is the maximum number of entries that one Range returns.
 const MaxRange = 10_000
 
-// LazyPause is the longest that a lazy transaction waits for another one.
+// LazyPause is the maximum time that a lazy transaction waits for another one.
 const LazyPause = 10 * time.Millisecond
 
 var (
@@ -19,7 +19,7 @@ var (
 	ErrConflict = errors.New("store: a condition of the transaction does not hold")
 	// ErrClosed means that the store was closed before the transaction began. Nothing was changed.
 	ErrClosed = errors.New("store: closed")
-	// ErrKey refuses an empty or oversized key.
+	// ErrKey means that a key is empty or too long.
 	ErrKey = errors.New("store: a key has 1 to 1024 bytes")
 )
 
@@ -30,8 +30,8 @@ type Store interface {
 	// Range returns entries whose key has the prefix and sorts after `after` (empty: from the first), ordered by key, at most
 	// limit of them; limits outside 1..MaxRange mean MaxRange.
 	Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
-	// Commit applies txn as a whole or not at all and returns once it is durable. The revision is higher than every earlier
-	// revision, of this process and of previous ones. When ctx ends first, the outcome is unknown.
+	// Commit applies txn atomically and returns once it is durable. Its revision is higher than every earlier revision, including those of
+	// previous processes. If ctx ends first, the outcome is unknown.
 	Commit(ctx context.Context, txn Txn) (revision uint64, err error)
 	// Close waits for running commits.
 	Close() error
@@ -49,7 +49,7 @@ type Txn struct {
 	If      []Condition
 	Puts    []Put
 	Deletes []string
-	// Lazy marks a write without a waiting caller: it may be delayed for up to LazyPause, to share the disk's work with another
+	// Lazy marks a write without a waiting caller. It may be delayed by up to LazyPause, so that it shares a disk write with another
 	// transaction.
 	Lazy bool
 }
