@@ -18,7 +18,7 @@ import (
 
 var archiveKinds = map[string]string{"tar": "application/x-tar", "zip": "application/zip"}
 
-// archive makes a request for a folder as an archive.
+// archive sends the daemon a request for a folder as an archive.
 func (i *inside) archive(method string, body io.Reader) (response *http.Response, format string, err error) {
 	path := i.query.values.Get("path")
 	i.query.path("path", path)
@@ -48,7 +48,7 @@ func (i *inside) archive(method string, body io.Reader) (response *http.Response
 	return response, format, err
 }
 
-// pack streams what a folder has.
+// pack streams the content of a folder.
 func (i *inside) pack() error {
 	response, format, err := i.archive(http.MethodGet, nil)
 	if err != nil {
@@ -61,12 +61,12 @@ func (i *inside) pack() error {
 	header.Set("Content-Security-Policy", sandboxed)
 	i.w.WriteHeader(http.StatusOK)
 	if _, err := io.Copy(i.w, response.Body); err != nil {
-		panic(http.ErrAbortHandler) // so that the caller does not take the part for the whole
+		panic(http.ErrAbortHandler) // so that the caller does not take a part for the whole
 	}
 	return nil
 }
 
-// unpack streams a body to the daemon, which writes its files.
+// unpack streams a body to the daemon, which writes the files in it.
 func (i *inside) unpack() error {
 	body := &counted{from: i.request.Body}
 	response, _, err := i.archive(http.MethodPut, body)

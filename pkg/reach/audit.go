@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Audit records the conversations that an opener opens: each begin and end, and each refusal.
+// Audit records the conversations that an opener opens: the begin and the end of each, and each refusal.
 func Audit(o Opener, calls *audit.Calls) Opener {
 	if o == nil || calls.Log == nil {
 		return o
@@ -31,7 +31,7 @@ type auditing struct {
 	calls  *audit.Calls
 }
 
-// callOf names a conversation as the table of permissions does.
+// callOf returns the name of a conversation in the table of permissions.
 func callOf(kind string) audit.Call {
 	switch kind {
 	case "exec":
@@ -74,8 +74,8 @@ func (a auditing) Open(ctx context.Context, id string, what *federationv1.ReachC
 	return t, nil
 }
 
-// ended is how a conversation has ended. None is refused once it has begun, such as by its sandbox's release; because that would say that
-// it has changed nothing.
+// ended returns the result of a conversation. A conversation that has begun is never recorded as refused, not even if its sandbox is
+// released: "refused" would mean that it changed nothing.
 func ended(err error, millis int64) audit.Result {
 	r := audit.ResultOf(err, audit.Result{Millis: millis})
 	if r.Outcome == audit.Refused {
@@ -84,7 +84,7 @@ func ended(err error, millis int64) audit.Result {
 	return r
 }
 
-// clusterOf is the cluster that has minted a sandbox id.
+// clusterOf returns the cluster that created a sandbox id.
 func clusterOf(id string) string {
 	_, cluster, _ := strings.Cut(id, "-")
 	return cluster
@@ -94,11 +94,11 @@ func container(what *federationv1.ReachCall) string {
 	return cmp.Or(what.GetExec().GetContainer(), what.GetLogs().GetContainer())
 }
 
-// audited counts what a tunnel carries, and notes why it ended.
+// audited counts the bytes of a tunnel and records why it ended.
 type audited struct {
 	Tunnel
 	in, out atomic.Int64
-	ended   atomic.Pointer[error] // the first end that either side saw
+	ended   atomic.Pointer[error] // the first end that either side reported
 	over    func()
 }
 
@@ -133,7 +133,7 @@ func (t *audited) Close(reason error) {
 	t.Tunnel.Close(reason)
 }
 
-// failure is the error that a conversation ended with; nil: it came to its end, or its caller left.
+// failure returns the error that ended the conversation, or nil if it ended normally or its caller left.
 func (t *audited) failure() error {
 	if err := t.ended.Load(); err != nil && *err != nil && !errors.Is(*err, io.EOF) {
 		return *err
@@ -141,7 +141,7 @@ func (t *audited) failure() error {
 	return nil
 }
 
-// cause is in constant words; because an error's text may quote what a sandbox sent.
+// cause returns one of a fixed set of texts, because an error's text may quote what a sandbox sent.
 func (t *audited) cause() string {
 	switch err := t.ended.Load(); {
 	case err == nil || *err == nil:
@@ -153,7 +153,7 @@ func (t *audited) cause() string {
 	}
 }
 
-// AuditRefusals records the requests for conversations that a handler refuses before the opener sees them, by audit.NoteRefusal.
+// AuditRefusals records the requests that a handler refuses before the opener is called; see audit.NoteRefusal.
 func (h *Handler) AuditRefusals(calls *audit.Calls, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.Watch(r.Context())

@@ -16,11 +16,11 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// Rates are how many bytes a second conversations carry, both directions together: of all accounts, of one, and of a sandbox (I14). Zero
-// means the default. All is divided by the accounts that have any to carry.
+// Rates are the bytes per second of conversations, both directions together: of all accounts, of one account, and of a sandbox (I14). Zero
+// means the default. All is divided among the accounts that have data to carry.
 type Rates struct{ All, Account, Sandbox int }
 
-// DefaultRates leave half of what two processors carry to other accounts, and half of an account's to its other sandboxes.
+// DefaultRates leave half of what two processors carry to other accounts, and half of an account's rate to its other sandboxes.
 var DefaultRates = Rates{All: 256, Account: 128, Sandbox: 64}.Bytes()
 
 const mib = 1 << 20
@@ -39,7 +39,7 @@ func (r *Rates) flags() []struct {
 	}
 }
 
-// Bind adds flags, in MiB a second.
+// Bind registers the flags, in MiB per second.
 func (r *Rates) Bind(flags *pflag.FlagSet) {
 	defaults := DefaultRates
 	for i, flag := range r.flags() {
@@ -58,16 +58,16 @@ func (r *Rates) Validate() error {
 	return nil
 }
 
-// Bytes returns the rates of the flags.
+// Bytes converts the rates of the flags to bytes per second.
 func (r Rates) Bytes() Rates { return Rates{r.All * mib, r.Account * mib, r.Sandbox * mib} }
 
-// bandwidthBurst is for how long a holder may be faster than its rate; leastBurst is a message that waits for nothing.
+// bandwidthBurst is how long a holder may exceed its rate. leastBurst is the size below which a message never waits.
 const (
 	bandwidthBurst = 100 * time.Millisecond
 	leastBurst     = 2 * MaxMessage
 )
 
-// Bandwidth shares what conversations carry. Small ones, such as a terminal's, never wait.
+// Bandwidth limits the rate of conversations. Small conversations, such as those of a terminal, never wait.
 type Bandwidth struct {
 	clock     clock.Clock
 	accounts  *pace.Pace[string]
@@ -82,7 +82,7 @@ func NewBandwidth(r Rates, c clock.Clock) *Bandwidth {
 	return &Bandwidth{clock: c, accounts: pace.New[string](each, c), sandboxes: pace.New[string](one, c)}
 }
 
-// Share returns a tunnel that carries no more than its holder's share. It takes a message late; so flow control holds up the source.
+// Share returns a tunnel that is limited to its holder's share. It delays messages, so that flow control slows the sender down.
 func (b *Bandwidth) Share(t Tunnel, h Holder) Tunnel {
 	return &sharedTunnel{Tunnel: t, bandwidth: b, holder: h, closed: make(chan struct{})}
 }
@@ -116,8 +116,8 @@ func (t *sharedTunnel) Close(reason error) {
 	t.Tunnel.Close(reason)
 }
 
-// carry charges a message to its holder, and returns when it may pass, or when the conversation has ended. Where there are no accounts,
-// each sandbox is one.
+// carry charges a message to its holder. It returns when the message may pass, or when the conversation has ended. A sandbox without an
+// account counts as an account of its own.
 func (t *sharedTunnel) carry(size int) {
 	b := t.bandwidth
 	wait := b.accounts.Take(cmp.Or(t.holder.Account, t.holder.Sandbox), float64(size))
@@ -136,7 +136,7 @@ func (t *sharedTunnel) carry(size int) {
 	}
 }
 
-// Opener returns an opener whose conversations have shares by sandbox.
+// Opener returns an opener that limits its conversations by sandbox.
 func (b *Bandwidth) Opener(to Opener) Opener { return sharedOpener{to, b} }
 
 type sharedOpener struct {

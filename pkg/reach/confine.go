@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// sandboxed gives a page an opaque origin; because at a path, exec and every other sandbox are on the same host. A host of its
-// own (Handler.Domain) needs none of this.
+// sandboxed gives a page an opaque origin, because at a path it shares its host with exec and with every other sandbox. A host of its own
+// (Handler.Domain) does not need this.
 const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-orientation-lock allow-pointer-lock allow-popups " +
 	"allow-presentation allow-scripts"
 
@@ -55,8 +55,9 @@ func confine(r *http.Response) error {
 	return nil
 }
 
-// redirect returns the target of a redirect. On this host, at any port, it stays below the port's path; because a client may repeat its
-// request there, with its credentials for Atoll. A target that cannot be parsed, or whose host clients do not agree on, is dropped.
+// redirect rewrites the target of a redirect. A target on this host, at any port, is moved below the port's path, because a client may
+// repeat its request there with its credentials for Atoll. redirect drops a target that it cannot parse, or whose host clients parse
+// differently.
 func (f forwarded) redirect(from *url.URL, text string) string {
 	ref, err := url.Parse(text)
 	if err != nil {
@@ -67,7 +68,7 @@ func (f forwarded) redirect(from *url.URL, text string) string {
 	own, _ := hostOf(f.host)
 	inside, outside := strings.EqualFold(to.Host, from.Host), host == own
 	switch {
-	case to.Opaque != "" || !agreed: // https:/v1 is for browsers a path of this host
+	case to.Opaque != "" || !agreed: // browsers take https:/v1 for a path on this host
 		return ""
 	case !inside && !outside:
 		return text
@@ -79,14 +80,14 @@ func (f forwarded) redirect(from *url.URL, text string) string {
 		}
 	}
 	if clean, err := url.PathUnescape(at); err != nil || slices.ContainsFunc(strings.Split(clean, "/"), dots) {
-		at = (&url.URL{Path: path.Join("/", clean)}).EscapedPath() // browsers take %2e for a dot
+		at = (&url.URL{Path: path.Join("/", clean)}).EscapedPath() // browsers treat %2e as a dot
 	}
 	suffix := url.URL{RawQuery: to.RawQuery, ForceQuery: to.ForceQuery, Fragment: to.Fragment, RawFragment: to.RawFragment}
 	return f.base + "/" + strings.TrimLeft(at, "/") + suffix.String()
 }
 
-// hostOf returns the host of HOST[:PORT] in one form, and whether clients agree on it: some take letters of other alphabets for those of
-// ASCII, and numbers such as 127.1 for an address.
+// hostOf returns the host of HOST[:PORT] in canonical form, and whether all clients parse it as that host. Some clients map letters of
+// other alphabets to ASCII, and numbers such as 127.1 to an address.
 func hostOf(authority string) (host string, agreed bool) {
 	host = strings.ToLower(strings.TrimRight((&url.URL{Host: authority}).Hostname(), "."))
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -101,7 +102,7 @@ func hostOf(authority string) (host string, agreed bool) {
 
 func dots(segment string) bool { return segment == "." || segment == ".." }
 
-// final is a response without informational ones before it: their headers cannot be confined.
+// final drops informational responses, because their headers cannot be confined.
 type final struct{ http.ResponseWriter }
 
 func (f final) WriteHeader(code int) {

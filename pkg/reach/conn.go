@@ -12,14 +12,14 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// conn adapts a Tunnel to a port to a net.Conn for net/http. It has no deadlines; a caller that abandons it closes it. The header of
-// each response is bounded in size and time.
+// conn adapts a Tunnel to a port to the net.Conn that net/http needs. It has no deadlines; a caller that abandons it must close it. It
+// bounds the header of each response in size and time.
 type conn struct {
 	tunnel Tunnel
 	rest   []byte
 	err    error
 
-	next    atomic.Bool // a request begins, whose response is read next
+	next    atomic.Bool // a request begins, and its response is read next
 	head    head
 	arrival *time.Timer // runs while a header arrives
 	late    atomic.Bool
@@ -36,10 +36,10 @@ func NewConn(t Tunnel) net.Conn {
 	return c
 }
 
-// begin is called before a request is written, and no response is under way.
+// begin marks the start of a request. It is called before the request is written, when no response is in progress.
 func (c *conn) begin() { c.next.Store(true) }
 
-// Prepare connects to a port of a sandbox that its caller does not have yet, for one HTTP response. It is no activity.
+// Prepare connects to a port of a sandbox that is not delivered to its caller yet, for one HTTP response. It does not count as activity.
 func Prepare(ctx context.Context, o Opener, id string, port int32) (net.Conn, error) {
 	tunnel, err := o.Open(ctx, id, &federationv1.ReachCall{
 		Preparing: true, What: &federationv1.ReachCall_Port{Port: &federationv1.PortReach{Port: port}},

@@ -31,7 +31,7 @@ const (
 	maxReply     = 4 << 20 // of the daemon, in one message
 )
 
-// NothingListens begins the message of a worker for a port without a listener.
+// NothingListens is the start of a worker's message about a port without a listener.
 const NothingListens = "nothing listens on the port"
 
 // Tokens returns the token of a sandbox's daemon.
@@ -50,13 +50,13 @@ type inside struct {
 
 type asKey struct{}
 
-// kindIn returns what a conversation is part of, if that is not the conversation itself.
+// kindIn returns the kind of the request of which a conversation is a part, or "" if the conversation is not part of another request.
 func kindIn(ctx context.Context) string {
 	kind, _ := ctx.Value(asKey{}).(string)
 	return kind
 }
 
-// direct makes requests by the tunnels of a handler, whose destinations are in their contexts.
+// direct sends requests through the tunnels of a handler. The destination of a request is in its context.
 type direct struct{ http.RoundTripper }
 
 // Do implements connect.HTTPClient. It follows no redirects.
@@ -103,7 +103,7 @@ func (h *Handler) daemon(w http.ResponseWriter, r *http.Request, t target) error
 
 type operation func(*inside) error
 
-// operations are what is served, by what, verb and method.
+// operations are the supported operations, by target, verb and method.
 var operations = map[string]map[string]operation{
 	"files:":           {http.MethodGet: (*inside).download, http.MethodPut: (*inside).upload, http.MethodDelete: (*inside).remove},
 	"files:list":       {http.MethodGet: (*inside).list},
@@ -127,21 +127,21 @@ func methodNotAllowed(w http.ResponseWriter, r *http.Request, of map[string]oper
 		WriteStatus(w, http.StatusMethodNotAllowed)
 }
 
-// text returns a parameter of at most so many bytes.
+// text returns a parameter, and reports a fault if it has more than the given number of bytes.
 func (q *query) text(name string, most int) string {
 	text := q.values.Get(name)
 	q.bounded(name, text, most)
 	return text
 }
 
-// bounded notes a text that the daemon cannot take.
+// bounded reports a fault for a text that the daemon cannot accept.
 func (q *query) bounded(name, text string, most int) {
 	if len(text) > most || strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
 		q.fault(name, validate.Clip(text), fmt.Sprintf("UTF-8 of at most %d bytes, without NUL", most))
 	}
 }
 
-// path is a path in the sandbox, which must be given.
+// path checks a path in the sandbox, which is required.
 func (q *query) path(name, text string) {
 	if text == "" {
 		q.fault(name, "", "a path in the sandbox; one that is not absolute is below the home of its user")
@@ -178,7 +178,7 @@ func (i *inside) reply(what any) error {
 	return nil
 }
 
-// ofStatus and ofCode are the reasons of what a daemon refuses.
+// ofStatus and ofCode map the statuses with which a daemon refuses a call to reasons.
 var ofStatus = map[int]problem.Reason{
 	http.StatusBadRequest: problem.Invalid, http.StatusForbidden: problem.Forbidden, http.StatusNotFound: problem.NotFound,
 	http.StatusInsufficientStorage: problem.Quota, http.StatusRequestEntityTooLarge: problem.Invalid,
@@ -192,7 +192,8 @@ var ofCode = map[connect.Code]problem.Reason{
 	connect.CodeUnimplemented: problem.Unimplemented, connect.CodeInternal: problem.Internal,
 }
 
-// reasonOf returns the reason of a call that failed. One may succeed the next time whose response broke off, which is internal to Connect.
+// reasonOf returns the reason of a failed call. Connect reports a response that broke off as internal, but a retry may succeed, so its
+// reason is Unavailable.
 func reasonOf(call *connect.Error) problem.Reason {
 	if call.Code() == connect.CodeInternal && !connect.IsWireError(call) {
 		return problem.Unavailable
@@ -200,7 +201,7 @@ func reasonOf(call *connect.Error) problem.Reason {
 	return cmp.Or(ofCode[call.Code()], problem.Unavailable)
 }
 
-// NoDaemon reports whether an error of a call to the daemon, made here or by way of the hub, says that nothing listens on its port.
+// NoDaemon reports whether an error of a call to the daemon, made here or through the hub, means that nothing listens on its port.
 func NoDaemon(err error) bool {
 	var known *problem.Error
 	var status *sandboxd.StatusError
@@ -214,9 +215,9 @@ func NoDaemon(err error) bool {
 	}
 }
 
-// NotReached is the error of a create whose sandbox's daemon did not respond in time, after the last response and the last error of the
-// attempts. Without a listener the template is at fault. Otherwise a retry may help; because many daemons start at once, or their
-// connections wait for each other.
+// NotReached returns the error of a create whose sandbox's daemon did not respond in time. absent means that nothing listened on its port,
+// which is a fault of the template. Otherwise a retry may help, because many daemons start at once, or their connections wait for each
+// other.
 func NotReached(within time.Duration, absent bool, last error) error {
 	if absent {
 		return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs the "+
@@ -226,10 +227,10 @@ func NotReached(within time.Duration, absent bool, last error) error {
 		validate.Clip(last.Error())).WithRetryAfter(notReachedRetry)
 }
 
-// notReachedRetry is when a create is repeated whose sandbox's daemon was not reached.
+// notReachedRetry is the delay before such a create is retried.
 const notReachedRetry = 2 * time.Second
 
-// explain returns the error of a call to the daemon as callers get it.
+// explain converts an error of a call to the daemon to the error that callers get.
 func (i *inside) explain(err error) error {
 	var known *problem.Error
 	var status *sandboxd.StatusError

@@ -70,7 +70,7 @@ func (h *Handler) exec(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-// execCaller splits messages of its channels into pieces, which are messages of the same channel.
+// execCaller splits a message of a channel into pieces, each of which is a message of the same channel.
 type execCaller struct {
 	*socket
 	channel byte
@@ -100,7 +100,7 @@ func (e *execCaller) Recv() ([]byte, error) {
 
 func (e *execCaller) CloseSend() error { return e.part(nil) }
 
-// Close sends a reason on the status channel; because clients take its absence for success.
+// Close sends the reason on the status channel, because clients take a missing status for success.
 func (e *execCaller) Close(reason error) {
 	if reason != nil {
 		_ = e.conn.SetWriteDeadline(time.Now().Add(controlTimeout))

@@ -38,7 +38,7 @@ func fileOf(e *filesystemv1.EntryInfo) sandboxv1.File {
 	return f
 }
 
-// file makes a request for one file.
+// file sends the daemon a request for one file.
 func (i *inside) file(method string, body io.Reader) (*http.Response, error) {
 	i.query.path("path", i.query.values.Get("path"))
 	if err := i.query.known("path user"); err != nil {
@@ -79,7 +79,7 @@ func (i *inside) download() error {
 			header.Set(name, value)
 		}
 	}
-	kind := "application/octet-stream" // a page's origin would be that of the API
+	kind := "application/octet-stream" // a page would have the origin of the API
 	if response.StatusCode == http.StatusPartialContent && response.Header.Get("Content-Range") == "" {
 		kind = response.Header.Get("Content-Type") // several ranges
 	}
@@ -88,7 +88,7 @@ func (i *inside) download() error {
 	header.Set("Content-Security-Policy", sandboxed)
 	i.w.WriteHeader(response.StatusCode)
 	if _, err := io.Copy(i.w, response.Body); err != nil {
-		panic(http.ErrAbortHandler) // so that the caller does not take the part for the whole
+		panic(http.ErrAbortHandler) // so that the caller does not take a part for the whole
 	}
 	return nil
 }
@@ -115,11 +115,11 @@ func (i *inside) upload() error {
 	return i.reply(sandboxv1.Written{Path: i.query.values.Get("path"), Size: body.bytes})
 }
 
-// counted is a body and how much of it was read.
+// counted is a body that counts the bytes that were read.
 type counted struct {
 	from  io.Reader
 	bytes int64
-	err   error // that is not its end
+	err   error // any error except io.EOF
 }
 
 func (c *counted) Read(p []byte) (int, error) {

@@ -22,7 +22,7 @@ import (
 
 const (
 	prefix = "/v1/sandboxes/"
-	// openTimeout bounds how long a caller waits for a conversation to begin.
+	// openTimeout bounds how long a caller waits until a conversation begins.
 	openTimeout = 20 * time.Second
 )
 
@@ -33,10 +33,10 @@ var ErrGoingAway = problem.New(problem.Unavailable, "the server is going away").
 type Handler struct {
 	// Domain gives each port a host of its own, PORT-ID.DOMAIN. Empty: only paths are served.
 	Domain string
-	// Tokens are those of sandboxes' daemons. Nil: files and processes are not served.
+	// Tokens returns the tokens of sandboxes' daemons. Nil: files and processes are not served.
 	Tokens Tokens
-	// Caller names the caller of a request and what it may do, such that of two requests with the same name both may use a tunnel that one
-	// of them has opened. Empty: no other request may. Nil: that of every request is empty.
+	// Caller returns a name for the caller of a request and for its permissions. Two requests with the same name may use the same tunnel. If
+	// the name is empty, no other request may use the tunnel. Nil: the name of every request is empty.
 	Caller func(context.Context) string
 
 	opener    Opener
@@ -74,15 +74,15 @@ func (h *Handler) caller(ctx context.Context) string {
 type target struct {
 	id   string
 	what string // logs, exec, ports, files or processes
-	verb string // of files and processes: what follows a colon
+	verb string // of files and processes: the part after a colon
 	pid  string // of a process
 	port string
-	base string // of a port: the path of its root, without the last slash; empty at a host of its own
-	rest string // of a port: the rest of the path, as it was sent
+	base string // of a port: the path of its root, without the last slash; empty if the port has its own host
+	rest string // of a port: the rest of the path, as it was received
 }
 
-// kind is what a conversation with the target is. One with the daemon's port is processes; because the daemon runs commands and serves
-// files there, as its callers ask.
+// kind returns the kind of a conversation with the target. A conversation with the daemon's port is processes, because callers of that port
+// can run commands and access files.
 func (t target) kind() string {
 	if port, err := strconv.ParseUint(t.port, 10, 16); err == nil && port == envd.Port {
 		return "processes"
@@ -90,7 +90,7 @@ func (t target) kind() string {
 	return t.what
 }
 
-// parse reads a path as the caller sent it: the part for the port is not cleaned.
+// parse parses a path as the caller sent it. It does not clean the part for the port.
 func parse(escaped string) (target, bool) {
 	below, ok := strings.CutPrefix(escaped, prefix)
 	if !ok {
@@ -123,7 +123,7 @@ func parse(escaped string) (target, bool) {
 	return t, true
 }
 
-// parseInside reads what the sandbox's daemon serves, such as files:list.
+// parseInside parses a path that the sandbox's daemon serves, such as files:list.
 func parseInside(path string) (t target, ok bool) {
 	path, t.verb, _ = strings.Cut(path, ":")
 	t.what, t.pid, ok = strings.Cut(path, "/")
@@ -131,7 +131,7 @@ func parseInside(path string) (t target, ok bool) {
 	return t, served && ok == (t.verb == "signal")
 }
 
-// Match returns nil for a request that is not for this handler.
+// Match returns the handler for a request, or nil if the request is not for this handler.
 func (h *Handler) Match(r *http.Request) http.Handler {
 	t, ok := h.find(r)
 	if !ok {
@@ -146,7 +146,7 @@ type conversation struct {
 	target target
 }
 
-// Kind returns what the conversation is, by which its caller's permission is asked for: exec, logs, ports, files or processes.
+// Kind returns the kind of the conversation, which determines the permission its caller needs: exec, logs, ports, files or processes.
 func (c conversation) Kind() string { return c.target.kind() }
 
 // Sandbox returns the id of the sandbox, as the caller wrote it.
@@ -159,7 +159,7 @@ func (c conversation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find parses a request's target. A port's host serves nothing else: its pages share that origin.
+// find parses a request's target. The host of a port serves only that port, because its pages share the origin.
 func (h *Handler) find(r *http.Request) (target, bool) {
 	if port, id, ok := serve.SandboxHost(r.Host, h.Domain); ok {
 		return target{id: id, what: "ports", port: port, rest: cmp.Or(r.URL.EscapedPath(), "/")}, true
@@ -190,9 +190,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t target) error 
 	}
 }
 
-// permit stops pages of other origins from using a caller's browser; because where only loopback protects the server, no
-// credentials are needed. It permits resources that a page loads from a port and cannot read; because a sandbox's own pages
-// have an opaque origin (see confine).
+// permit stops pages of other origins from using a caller's browser: a server that is protected only by loopback requires no credentials.
+// It permits resources that a page loads from a port but cannot read, because a sandbox's own pages have an opaque origin (see confine).
 func permit(r *http.Request, t target) error {
 	if t.what == "ports" && serve.Safe(r.Method) && r.Header.Get("Origin") == "" && r.Header.Get("Upgrade") == "" {
 		return nil
@@ -200,7 +199,7 @@ func permit(r *http.Request, t target) error {
 	return serve.SameOrigin(r)
 }
 
-// open opens a conversation that ends with the handler, or when its request is cancelled with a reason.
+// open opens a conversation. The conversation ends with the handler, or when its request is cancelled with a reason.
 func (h *Handler) open(request context.Context, id string, what *federationv1.ReachCall) (Tunnel, error) {
 	switch {
 	case h.ctx.Err() != nil:
@@ -243,7 +242,7 @@ func (e *ending) Close(reason error) {
 	e.Tunnel.Close(reason)
 }
 
-// query reads parameters, and collects everything that is wrong with them.
+// query reads parameters and collects all their faults.
 type query struct {
 	values url.Values
 	faults []problem.Field
@@ -265,7 +264,7 @@ func (q *query) fault(field, value, valid string) {
 	q.faults = append(q.faults, problem.Field{Field: field, Value: value, Valid: valid})
 }
 
-// known refuses parameters that have no effect.
+// known reports a fault for parameters that have no effect.
 func (q *query) known(names string) error {
 	for name, values := range q.values {
 		if !strings.Contains(" "+names+" ", " "+name+" ") {

@@ -9,21 +9,20 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Bounds of a response before its body; because each header line takes many times its length in memory here, and sandbox and
-// caller may collude.
+// Bounds of a response before its body. Each header line takes many times its length in memory here, and the sandbox and the caller may
+// collude.
 const (
 	maxHeadBytes = 64 << 10 // informational responses included
 	maxHeadLines = 256
-	// headTimeout is how long a header may take from its first byte on. A response may begin at any time; its caller waits for
-	// it.
+	// headTimeout is how long a header may take from its first byte on. The first byte may take any time, because the caller waits for it.
 	headTimeout = 10 * time.Second
 )
 
-// head parses the header of a response, and those of the informational ones before it.
+// head parses the header of a response, and the headers of informational responses before it.
 type head struct {
 	bytes, lines int
 	line         []byte // the beginning of the line so far
-	under        bool   // a header has begun, and is not over
+	under        bool   // a header has begun and has not ended
 	fields       bool   // its first line has been read
 	interim      bool   // the response is informational: another one follows
 	over         bool
@@ -32,7 +31,7 @@ type head struct {
 // statusAt is the offset of the status in "HTTP/1.1 200 OK".
 const statusAt = len("HTTP/1.1 ")
 
-// pass takes the next bytes, and refuses a header that is too large.
+// pass parses the next bytes, and fails if the header is too large.
 func (h *head) pass(p []byte) error {
 	for _, c := range p {
 		if h.over {

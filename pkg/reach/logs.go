@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/serve"
 )
 
-// errorTrailer is why a log broke off after it began.
+// errorTrailer is the trailer with the reason why a log broke off.
 const errorTrailer = "Atoll-Error"
 
 func logsCall(r *http.Request) (*federationv1.ReachCall, error) {
@@ -103,7 +103,7 @@ func (l *logReader) CloseSend() error {
 	return nil
 }
 
-// Hurry sets a deadline. With HTTP this ends the connection.
+// Hurry sets a deadline for writes. With HTTP, exceeding it ends the connection.
 func (l *logReader) Hurry() { _ = l.flusher.SetWriteDeadline(time.Now().Add(hurry)) }
 
 func (l *logReader) Close(error) { _ = l.CloseSend() }

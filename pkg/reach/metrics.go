@@ -61,7 +61,7 @@ func (m measuring) Open(ctx context.Context, id string, what *federationv1.Reach
 	return m.metrics.Opened(Kind(what), func() (Tunnel, error) { return m.opener.Open(ctx, id, what) })
 }
 
-// Opened counts a conversation that open opens. Kinds are few, and known.
+// Opened counts the conversation that open opens. kind must be one of a small, fixed set.
 func (m *Metrics) Opened(kind string, open func() (Tunnel, error)) (Tunnel, error) {
 	timer := prometheus.NewTimer(m.seconds.WithLabelValues(kind))
 	tunnel, err := open()

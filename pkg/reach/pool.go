@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Tunnels that wait for a next request.
+// Bounds of the tunnels that wait for another request.
 const (
-	maxIdle       = 256 // of a handler
+	maxIdle       = 256 // of one handler
 	maxIdleOfPort = 4   // of one caller to one port
 	idleTunnel    = 2 * time.Second
 )
 
-// pooled makes requests through tunnels to ports. A tunnel serves one request after the other of one caller, to one port, of one kind.
+// pooled sends requests through tunnels to ports. A tunnel serves successive requests of one caller, to one port and of one kind.
 type pooled struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper, for a request whose destination is in its context.
@@ -44,7 +44,7 @@ func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
 	if out.URL = &to; out.Host == "" {
 		out.Host = r.URL.Host
 	}
-	out.Close = out.Close || f.caller == "" // no other request may use its tunnel, so that none waits for one
+	out.Close = out.Close || f.caller == "" // no other request may use its tunnel, so it must not be kept
 	response, err := p.Transport.RoundTrip(out)
 	if err != nil {
 		return nil, err
@@ -53,9 +53,9 @@ func (p pooled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// pool is the name of the tunnels that may serve a request, which no other caller can have. Each request of a caller without a name has
-// tunnels of its own; because the transport keeps a tunnel that was opened for a request that was cancelled meanwhile, and gives it to the
-// next one with the same name.
+// pool returns the name of the set of tunnels that may serve a request. No two callers have the same name. Each request of a caller without
+// a name gets a set of its own, because the transport keeps a tunnel that it opened for a cancelled request, and uses it for the next
+// request with the same name.
 func (f forwarded) pool(kind string) string {
 	name := strconv.AppendQuote(nil, cmp.Or(f.caller, rand.Text()))
 	name = strconv.AppendQuote(name, f.id)
@@ -64,8 +64,8 @@ func (f forwarded) pool(kind string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// dialled holds the tunnels that a request uses. Those that do not wait for a next request by its end are closed then; because the proxy
-// leaves one open whose port switches to a protocol that was not asked for.
+// dialled holds the tunnels that a request uses. When the request ends, it closes those that were not returned to the pool: the proxy
+// leaves a tunnel open if its port switches to a protocol that was not requested.
 type dialled struct {
 	mu    sync.Mutex
 	over  bool
@@ -83,7 +83,7 @@ func (d *dialled) use(c *conn) {
 	d.using = append(d.using, c)
 }
 
-// forget lets the tunnels go that wait for a next request, which may be another one's: a request has one at a time.
+// forget releases the request's tunnel, which was returned to the pool and may serve another request. A request uses one tunnel at a time.
 func (d *dialled) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

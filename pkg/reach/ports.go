@@ -23,8 +23,8 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// FlushAfter is how long a part of a response may wait for the rest of it, if its length is known: a small one goes out in one write then.
-// One of unknown length, such as a stream of events, waits for nothing.
+// FlushAfter is how long a part of a response of known length may wait for the rest, so that a small response is sent in one write. A
+// response of unknown length, such as a stream of events, is sent immediately.
 const FlushAfter = 5 * time.Millisecond
 
 // TCPProtocol is the WebSocket subprotocol of a TCP connection to a sandbox's port.
@@ -66,7 +66,7 @@ func (h *Handler) port(w http.ResponseWriter, r *http.Request, t target) error {
 	return nil
 }
 
-// connect carries a TCP connection.
+// connect serves a TCP connection over a WebSocket.
 func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, call *federationv1.ReachCall) error {
 	if err := wants(r, TCPProtocol); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (h *Handler) connect(w http.ResponseWriter, r *http.Request, id string, cal
 // forwarded describes a proxied request.
 type forwarded struct {
 	target
-	host    string // that the caller used
+	host    string // the host name that the caller used
 	call    *federationv1.ReachCall
 	dialled *dialled
 	caller  string // see Handler.Caller
@@ -100,7 +100,7 @@ func forwardedOf(ctx context.Context) forwarded {
 	return f
 }
 
-// newProxy forwards HTTP to the port in a request's context.
+// newProxy returns a proxy to the port in a request's context.
 func (h *Handler) newProxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -119,7 +119,7 @@ func (h *Handler) newProxy() http.Handler {
 	}
 }
 
-// newTransport makes requests to the port in their context. A body that expects 100-continue waits so long for it.
+// newTransport returns a transport to the port in a request's context. expect is how long a body waits for 100-continue.
 func (h *Handler) newTransport(expect time.Duration) pooled {
 	transport := &http.Transport{
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeadBytes, ExpectContinueTimeout: expect,
@@ -129,7 +129,7 @@ func (h *Handler) newTransport(expect time.Duration) pooled {
 		f := forwardedOf(ctx)
 		tunnel, err := h.open(ctx, f.id, f.call)
 		if known := (*problem.Error)(nil); errors.As(err, &known) && known.Reason == problem.RateLimited {
-			h.closeIdle() // those that wait have a share, which is another's if it is needed
+			h.closeIdle() // idle tunnels hold shares, which another conversation needs now
 			tunnel, err = h.open(ctx, f.id, f.call)
 		}
 		if err != nil {
@@ -146,7 +146,7 @@ func (h *Handler) closeIdle() {
 	h.asking.CloseIdleConnections()
 }
 
-// rewrite builds the request for the sandbox, whose port is one of localhost there.
+// rewrite builds the request to the sandbox, where the port is on localhost.
 func rewrite(p *httputil.ProxyRequest) {
 	f := forwardedOf(p.In.Context())
 	host := "localhost:" + f.port
@@ -154,7 +154,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header.Set("X-Forwarded-Prefix", f.base)
 	p.Out.Header.Del("Authorization") // the caller's credentials for Atoll
 	if f.base != "" && p.In.Header.Get("Sec-Fetch-Site") != "" {
-		p.Out.Header.Del("Cookie") // of the host, and so of everything else served there
+		p.Out.Header.Del("Cookie") // cookies belong to the host, and so to everything else served there
 	}
 	if p.In.Header.Get("Origin") != "" {
 		p.Out.Header.Set("Origin", "http://"+host)

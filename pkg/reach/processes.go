@@ -27,13 +27,13 @@ import (
 const (
 	maxArguments = 1024
 	maxVariables = 256
-	// maxOutput is how much of stdout, and of stderr, a response has.
+	// maxOutput is the maximum size of stdout, and of stderr, in a response.
 	maxOutput = 256 << 10
-	// quiet is after how many seconds without output a stream tells that it is alive.
+	// quiet is the number of seconds without output after which a stream sends a keepalive.
 	quiet = "20"
-	// grace is for how long a daemon may take to end a command at its timeout.
+	// grace is how long a daemon may take to end a command after its timeout.
 	grace = 5 * time.Second
-	// killPause is how long a SIGKILL that was not delivered waits for its next try.
+	// killPause is the pause before a SIGKILL that was not delivered is sent again.
 	killPause = 100 * time.Millisecond
 )
 
@@ -63,7 +63,7 @@ func check(c *sandboxv1.Command, q *query) (timeout time.Duration, err error) {
 	return timeout, q.known("user")
 }
 
-// run runs a command. It responds once that has ended, or with events as they come. The command outlives a caller that leaves.
+// run runs a command. It responds when the command has ended, or streams events as they arrive. The command continues if its caller leaves.
 func (i *inside) run() error {
 	var in sandboxv1.Command
 	if err := i.read(&in); err != nil {
@@ -120,8 +120,9 @@ func selectorOf(pid uint32) *processv1.ProcessSelector {
 	return &processv1.ProcessSelector{Selector: &processv1.ProcessSelector_Pid{Pid: pid}}
 }
 
-// feed gives a process its input, and returns why it has not got all of it. A process that does not read it, or has ended, has no use for
-// it. The end of the input comes also if the caller has left; because the process goes on, and may wait for it.
+// feed sends a process its input, and returns an error if the input was not delivered. It is not an error if the process has ended or does
+// not read its input. feed closes the input even if the caller has left, because the process continues and may wait for the end of its
+// input.
 func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
 	_, err := sandboxd.Call[processv1.SendInputRequest, processv1.SendInputResponse](ctx, i.Client, envd.ProcessSendInput, maxReply, i.now,
 		&processv1.SendInputRequest{
@@ -129,7 +130,7 @@ func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
 		})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil // the command is over, or outlives its caller
+		return nil // the command has ended, or continues without its caller
 	case err != nil:
 		return undelivered(err)
 	}
@@ -140,7 +141,7 @@ func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
 	return undelivered(err)
 }
 
-// undelivered returns the error of a call for a process unless the daemon says that the process has no use for it.
+// undelivered returns the error of a call to a process, or nil if the daemon reports that the process has ended or does not read.
 func undelivered(err error) error {
 	if code := connect.CodeOf(err); err == nil || code == connect.CodeNotFound || code == connect.CodeFailedPrecondition {
 		return nil
@@ -148,8 +149,8 @@ func undelivered(err error) error {
 	return err
 }
 
-// kill ends a process, also if the caller has left. It tries for a while where there are too many tunnels; because that of the command is
-// being closed.
+// kill kills a process, even if the caller has left. It retries while there are too many tunnels, because the command's own tunnel is being
+// closed.
 func (i *inside) kill(pid uint32) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(i.context), grace)
 	defer cancel()
@@ -181,10 +182,10 @@ type running struct {
 	timeout time.Duration // zero: none
 }
 
-// exit returns how a process ended, or the error of a stream that ended before it.
+// exit returns how a process ended, or the error of its stream if that ended first.
 func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandExit, error) {
 	err := r.stream.Err()
-	var ended *problem.Error // why the context was cancelled
+	var ended *problem.Error // the cause of the context's cancellation
 	switch {
 	case end != nil && end.GetExited():
 		return sandboxv1.CommandExit{ExitCode: end.GetExitCode()}, nil
@@ -201,7 +202,7 @@ func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandE
 	}
 }
 
-// collect reads what a process prints until its end.
+// collect reads the output of a process until it ends.
 func (r *running) collect() (*sandboxv1.CommandResult, error) {
 	var out, errOut bytes.Buffer
 	var end *processv1.ProcessEvent_EndEvent
@@ -234,7 +235,7 @@ func wantsEvents(r *http.Request) bool {
 	return false
 }
 
-// stream sends what a process prints as server-sent events. Output is bytes, which JSON has as base64.
+// stream sends the output of a process as server-sent events. The output is in base64, because it may be any bytes.
 func (i *inside) stream(run *running) {
 	header := i.w.Header()
 	header.Set("Content-Type", "text/event-stream")

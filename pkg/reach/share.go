@@ -13,13 +13,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Shares are how many conversations a cluster has: of all, of an account, and of a sandbox (I14). Zero means the default.
+// Shares limit the conversations of a cluster: of all accounts, of one account, and of a sandbox (I14). Zero means the default.
 type Shares struct{ All, Account, Sandbox int }
 
 // DefaultShares leave half of a cluster to other accounts.
 var DefaultShares = Shares{All: 2048, Account: 1024, Sandbox: 128}
 
-// shareRetry is when a conversation may have ended.
+// shareRetry is the delay after which a caller may retry, because a conversation may have ended.
 const shareRetry = time.Second
 
 // Bind adds flags for the shares of an account and of a sandbox.
@@ -50,20 +50,20 @@ func (s Shares) withDefaults() Shares {
 	}
 }
 
-// Holder is what a conversation counts against.
+// Holder identifies the account and the sandbox against which a conversation counts.
 type Holder struct {
-	// Account is what messages call it, such as `team "red"`. The empty account has no share of its own: the cluster's and the
-	// sandbox's bound it.
+	// Account is the name of the account in messages, such as `team "red"`. An empty account has no share of its own; only the shares of the
+	// cluster and of the sandbox bound it.
 	Account string
 	// Sandbox has a share as well. It is empty for the API server of a cluster.
 	Sandbox string
 }
 
-// inUse are the conversations under way.
+// inUse are the numbers of current conversations.
 type inUse struct{ all, account, sandbox int }
 
-// refuse returns why a holder gets no further conversation, or nil. An account may hold as many as are free for the others, so
-// that there is room for the next one.
+// refuse returns why a holder may not open another conversation, or nil. An account may hold at most as many conversations as are free, so
+// that other accounts have room.
 func (s Shares) refuse(h Holder, used inUse) error {
 	var why string
 	free := s.All - used.all
@@ -93,7 +93,7 @@ type Seats struct {
 	sandboxes map[string]int
 }
 
-// Take counts a conversation, or returns whose share is used up. The caller calls leave once the conversation is over.
+// Take counts a conversation, or returns an error that names the exhausted share. The caller calls leave when the conversation has ended.
 func (s *Seats) Take(h Holder) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Seats) Taken() int {
 	return s.all
 }
 
-// move is called with mu held. Nothing stays of what has no conversations (I10).
+// move changes the counts. It deletes a count of zero (I10). The caller holds mu.
 func (s *Seats) move(h Holder, by int) {
 	s.all += by
 	for _, count := range []struct {

@@ -19,24 +19,25 @@ type Tunnel interface {
 	// Recv returns the next message, which is valid until the next call. io.EOF means that the other end has sent its last
 	// message; the next call returns an error when the conversation is over.
 	Recv() ([]byte, error)
-	// Send returns when the message was taken, and does not keep it.
+	// Send returns when the message was accepted. It does not retain the message.
 	Send(message []byte) error
 	// CloseSend marks the last message as sent.
 	CloseSend() error
 	// Close ends the conversation, and sends the reason to the other end where possible.
 	Close(reason error)
-	// Cut is closed when the conversation ends early, from either side.
+	// Cut returns a channel that is closed when either side ends the conversation early.
 	Cut() <-chan struct{}
 }
 
-// Caller is the peer of a sandbox. It is like a Tunnel. After the last message it disconnects, unless it has more to send.
+// Caller is the caller's end of a conversation, with methods like those of a Tunnel. It disconnects after the last message, unless it has
+// more to send.
 type Caller interface {
 	Recv() ([]byte, error)
 	Send(message []byte) error
 	CloseSend() error
-	// Close is called when no Send is running, except Close(nil).
+	// Close is not called while a Send is running, except with nil.
 	Close(reason error)
-	// Hurry unblocks a Send that has been blocked for long.
+	// Hurry unblocks a Send that has been blocked for a long time.
 	Hurry()
 }
 
@@ -46,8 +47,8 @@ type Opener interface {
 	Open(ctx context.Context, id string, what *federationv1.ReachCall) (Tunnel, error)
 }
 
-// Join carries a conversation between a caller and a sandbox until it is over, and closes both ends. It returns why the sandbox
-// was not received to its end; a caller that disconnects first is no error.
+// Join copies between a caller and a sandbox until the conversation has ended, and closes both ends. It returns the error for which the
+// sandbox's data was not received to its end. A caller that disconnects first is not an error.
 func Join(caller Caller, sandbox Tunnel) error {
 	heard, gone, over := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -91,13 +92,13 @@ func Join(caller Caller, sandbox Tunnel) error {
 
 var errLeft = errors.New("the caller has left")
 
-// tell copies from the sandbox to the caller, to the end.
+// tell copies from the sandbox to the caller until the sandbox has sent its last message.
 func tell(caller Caller, sandbox Tunnel) error {
 	for {
 		message, err := sandbox.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = caller.CloseSend() // listen notices a caller that has disconnected
+			_ = caller.CloseSend() // listen detects whether the caller has disconnected
 			return nil
 		case err != nil:
 			return err
@@ -108,7 +109,7 @@ func tell(caller Caller, sandbox Tunnel) error {
 	}
 }
 
-// listen copies from the caller to the sandbox until the caller disconnects. A sandbox that takes no more may still send.
+// listen copies from the caller to the sandbox until the caller disconnects. A sandbox that accepts no more data may still send.
 func listen(caller Caller, sandbox Tunnel) {
 	ended := false
 	for {
@@ -116,7 +117,7 @@ func listen(caller Caller, sandbox Tunnel) {
 		switch {
 		case errors.Is(err, io.EOF) && !ended:
 			ended = true
-			_ = sandbox.CloseSend() // tell notices the end
+			_ = sandbox.CloseSend() // tell detects the end
 		case err != nil:
 			return
 		case !ended && sandbox.Send(message) != nil:
@@ -125,7 +126,7 @@ func listen(caller Caller, sandbox Tunnel) {
 	}
 }
 
-// Kind names the kind of a call; a label has only these values.
+// Kind returns the kind of a call. Metric labels have only these values.
 func Kind(what *federationv1.ReachCall) string {
 	switch what.GetWhat().(type) {
 	case *federationv1.ReachCall_Exec:

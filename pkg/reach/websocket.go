@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pongEvery is the period of pongs, which a peer need not respond to.
+	// pongEvery is the period of unsolicited pongs, to which a peer does not respond.
 	pongEvery = 15 * time.Second
 	// controlTimeout bounds the wait of a control message behind other messages.
 	controlTimeout = time.Second
@@ -28,7 +28,7 @@ const (
 	maxReason = 123
 )
 
-// upgrade takes a WebSocket over. permit has refused requests from pages of other origins.
+// upgrade upgrades a request to a WebSocket. permit has already refused pages of other origins.
 func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, error) {
 	upgrader := websocket.Upgrader{
 		Subprotocols: protocols, CheckOrigin: func(*http.Request) bool { return true },
@@ -49,7 +49,7 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocols ...string) (*sock
 	return s, nil
 }
 
-// wants refuses requests that are no WebSocket of one of the protocols.
+// wants fails for a request that does not upgrade to a WebSocket with one of the protocols.
 func wants(r *http.Request, protocols ...string) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return problem.New(problem.Invalid, "%s is a WebSocket, with the subprotocol %s", r.URL.Path, protocols[0])
@@ -64,7 +64,7 @@ func wants(r *http.Request, protocols ...string) error {
 	return problem.InvalidField("Sec-WebSocket-Protocol", r.Header.Get("Sec-WebSocket-Protocol"), protocols[0])
 }
 
-// socket is a WebSocket whose messages are read in pieces, so their size does not matter.
+// socket is a WebSocket that reads messages in pieces, so that they may have any size.
 type socket struct {
 	conn   *websocket.Conn
 	piece  io.Reader // the rest of the current message
@@ -87,7 +87,7 @@ func (s *socket) beat() {
 	}
 }
 
-// next returns the next piece of a message, read into the buffer at an offset, and whether it begins a message.
+// next returns the next piece of a message, read into the buffer at the given offset, and whether the piece starts a message.
 func (s *socket) next(offset int) (piece []byte, begins bool, err error) {
 	for {
 		if s.piece == nil {
@@ -119,7 +119,7 @@ func (s *socket) Send(message []byte) error {
 
 func (s *socket) Hurry() { _ = s.conn.NetConn().SetWriteDeadline(time.Now().Add(hurry)) }
 
-// part sends a close message, and waits a while for the peer's.
+// part sends a close message, and waits for a moment for the peer's.
 func (s *socket) part(reason error) error {
 	code, text := websocket.CloseNormalClosure, ""
 	if reason != nil {
