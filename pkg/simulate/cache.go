@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cache is the worker's view of a pool, and of the Env's part of it: late, and sometimes incomplete.
+// cache is the worker's view of a pool and of the pool's entry in the Env. It lags, and may miss updates.
 type cache struct {
 	pool *pool
 	pods map[string]seen
@@ -15,9 +15,9 @@ type cache struct {
 	order    []string
 	replicas int32 // of the Env
 	applied  int32 // of the pool
-	// behindEnv and behindPool count the worker's own writes that have not arrived yet. It decides nothing until they have.
+	// behindEnv and behindPool count the worker's own writes that have not arrived yet. The worker does not decide before they have arrived.
 	behindEnv, behindPool int
-	latest                time.Duration // when the last change arrives: changes do not overtake each other
+	latest                time.Duration // when the last change arrives; changes arrive in order
 	onChange              func(in time.Duration)
 }
 
@@ -35,7 +35,7 @@ func newCache(p *pool) *cache {
 	return &cache{pool: p, pods: map[string]seen{}, replicas: p.replicas, applied: p.applied, onChange: func(time.Duration) {}}
 }
 
-// arrive runs do when a change made now becomes visible.
+// arrive schedules do for the time at which a change made now becomes visible.
 func (c *cache) arrive(do func()) {
 	w := c.pool.world
 	lag := w.plan.Model.CacheLag
@@ -49,7 +49,7 @@ func (c *cache) arrive(do func()) {
 	})
 }
 
-// expect makes the worker wait for the write just sent.
+// expect makes the worker wait until the write just sent is visible.
 func (c *cache) expect(missing *int) {
 	*missing++
 	c.pool.world.when(c.latest, func() {
@@ -58,7 +58,7 @@ func (c *cache) expect(missing *int) {
 	})
 }
 
-// podChanged sends a Pod's change, unless the update is lost.
+// podChanged sends a Pod's change to the cache, unless the update is lost.
 func (c *cache) podChanged(n *pod) {
 	w := c.pool.world
 	if d := w.active(LostUpdates, c.pool.Cluster); d != nil && w.faults.Float64() < d.Factor {

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// tolerance allows for cooldowns that seem shorter: times in objects have whole seconds.
+// tolerance is by how much a cooldown may appear too short, because times in objects have whole seconds.
 const tolerance = time.Second
 
 // Violation is a rule that a run broke.
@@ -26,8 +26,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s %s %s: %s", clock(v.At), v.Pool, v.Rule, v.Text)
 }
 
-// Check checks a run against the rules that every run keeps: the policy's cooldowns, floors, ceilings and windows, and no
-// removal of running sandboxes.
+// Check checks a run against the rules that hold for every run: the policy's cooldowns, floors, ceilings and windows, and that no running
+// sandbox is removed.
 func (r *Run) Check() []Violation {
 	c := &checker{run: r}
 	for i := range r.Pools {
@@ -189,7 +189,7 @@ func (c *checker) groups() {
 	}
 }
 
-// Steady checks a pool under constant load: after it shrank, it may grow again at most reversals times.
+// Steady checks a pool under constant load: after it shrank, it may grow again at most `reversals` times.
 func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violation {
 	c := &checker{run: r}
 	turns, shrank := 0, false
@@ -209,7 +209,7 @@ func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violatio
 	return c.found
 }
 
-// Grown checks that a pool does not grow past the demand and a buffer.
+// Grown checks that a pool does not grow beyond most, the demand plus a buffer.
 func (r *Run) Grown(pool int, most int32) []Violation {
 	c := &checker{run: r}
 	for i := range r.Events {
@@ -220,7 +220,7 @@ func (r *Run) Grown(pool int, most int32) []Violation {
 	return c.found
 }
 
-// Buffer is the greatest size that a pool reaches for a demand: the first step that passes it.
+// Buffer returns the greatest size that a pool reaches for a demand, which is the first step above the demand.
 func Buffer(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
 	switch mode {
 	case v1alpha1.PoolScaleUpModeConservative:
@@ -231,7 +231,8 @@ func Buffer(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
 	return demand + max(1, (demand+1)/2)
 }
 
-// Recovered returns how long after a time no claim waits, for at least calm; below 0 if never.
+// Recovered returns how long after the given time the queues are empty and stay empty for at least calm. It returns a negative value if
+// that never happens.
 func (r *Run) Recovered(after, calm time.Duration) time.Duration {
 	total := r.Total("")
 	since := time.Duration(-1)

@@ -18,7 +18,7 @@ type waiting struct {
 	place *list.Element // nil after it has left
 }
 
-// claim routes a claim as the hub does; the pool serves it, queues it or refuses it.
+// claim routes a claim as the hub does. The pool serves the claim, queues it or refuses it.
 func (w *world) claim(c *Claim) {
 	request := router.Request{ScalingGroup: c.Group}
 	candidates := make([]router.Candidate, 0, len(w.pools))
@@ -40,7 +40,7 @@ func (w *world) claim(c *Claim) {
 	}
 }
 
-// segment is the worker's report of the pool.
+// segment returns the pool as the worker reports it.
 func (p *pool) segment() *segment.Segment {
 	m := segment.Member{
 		Name:          p.Name,
@@ -68,7 +68,7 @@ func (p *pool) take(c *Claim) {
 	patience := p.world.plan.Model.Patience
 	switch {
 	case p.held() == 0 && p.applied == 0 && p.saturatedUntil.Sub(p.world.time()) >= patience:
-		p.out.Refused[string(problem.NoCapacity)]++ // no Pod can come in time
+		p.out.Refused[string(problem.NoCapacity)]++ // no Pod can become ready in time
 		return
 	case p.queue.Len() >= p.world.plan.Model.QueueCapacity:
 		p.out.Refused[string(problem.QueueFull)]++
@@ -88,7 +88,7 @@ func (p *pool) take(c *Claim) {
 	})
 }
 
-// firstIdle is the Pod that a claim takes: as at a worker the one that became idle last, so that surplus Pods stay idle.
+// firstIdle returns the Pod that a claim takes. As in a worker, this is the Pod that became idle last, so that surplus Pods stay idle.
 func (p *pool) firstIdle() *pod { return p.idle.Back().Value.(*pod) }
 
 func (p *pool) nextWaiting() *waiting {
@@ -108,7 +108,7 @@ func (p *pool) leave(w *waiting) {
 	p.cache.onChange(settle)
 }
 
-// serve is the claim's write; it removes a mark.
+// serve models the write of a claim, which also removes a mark.
 func (p *pool) serve(n *pod, w *waiting) {
 	if n.place != nil {
 		p.idle.Remove(n.place)

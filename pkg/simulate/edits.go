@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// contestWindow is how long after an edit the same value counts as coming back.
+// contestWindow is how long after an edit the same value counts as a repetition of that edit.
 const contestWindow = 5 * time.Minute
 
-// contest is the worker's memory of edits of a pool's replicas: it reverts a value once, and keeps it if it comes back.
+// contest is the worker's record of edits of a pool's replicas. The worker reverts a value once, and keeps it if it is set again.
 type contest struct {
 	known, contested bool
 	value            int32
 	at               time.Duration
 }
 
-// edit sets a pool's replicas, as a user by hand or a controller with the manifest would.
+// edit sets a pool's replicas, like a user or a controller that applies the manifest.
 func (w *world) edit(d *Disturbance) {
 	i := max(0, slices.IndexFunc(w.pools, func(p *pool) bool { return p.Name == d.Pool }))
 	if p := w.pools[i]; p.replicas != d.Replicas {
@@ -36,7 +36,8 @@ func (p *pool) edit(to int32) {
 	p.world.in(p.world.plan.Model.Apply.draw(p.world.caches), p.settleEdit)
 }
 
-// settleEdit models the Env's reconciler, which finds replicas in the Env that the pool lacks and no controller here wrote.
+// settleEdit models the Env's reconciler, which finds a replica count in the Env that differs from the pool's and that the autoscaler did
+// not write.
 func (p *pool) settleEdit() {
 	if p.world.active(WorkerAway, p.Cluster) != nil {
 		p.world.in(p.world.plan.Model.Resync, p.settleEdit)

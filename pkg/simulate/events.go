@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// event is an action at a time. Events of the same time run in the order in which they were planned.
+// event is an action at a given time. Events with the same time run in the order in which they were scheduled.
 type event struct {
 	at    time.Duration
 	order uint64
@@ -32,23 +32,23 @@ func (h *eventHeap) Pop() any {
 	return last
 }
 
-// agenda is the simulated clock and its future events.
+// agenda is the simulated clock with its scheduled events.
 type agenda struct {
 	now   time.Duration
 	order uint64
 	heap  eventHeap
 }
 
-// in plans an action for d from now.
+// in schedules an action for d from now.
 func (a *agenda) in(d time.Duration, do func()) { a.when(a.now+max(0, d), do) }
 
-// when plans an action for a time, or for now if that has passed.
+// when schedules an action for a time, or for now if that time has passed.
 func (a *agenda) when(at time.Duration, do func()) {
 	a.order++
 	heap.Push(&a.heap, event{max(at, a.now), a.order, do})
 }
 
-// run runs the planned events up to the end.
+// run runs the scheduled events until end.
 func (a *agenda) run(ctx context.Context, end time.Duration) error {
 	const often = 1 << 12
 	for n := 0; len(a.heap) > 0 && a.heap[0].at <= end; n++ {

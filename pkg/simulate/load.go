@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Load creates claims. A rate is a number of concurrently wanted sandboxes, the unit in which pools are sized. With runs as the
-// mean time of use, claims arrive at rate/runs.
+// Load creates claims. A rate is a number of concurrently wanted sandboxes, the unit in which pools are sized. Claims arrive at a frequency
+// of rate/runs, where runs is the mean time that a sandbox is used.
 type Load struct {
 	random *rand.Rand
 	runs   Spread
 	claims []Claim
 }
 
-// NewLoad returns a load of sandboxes with such times of use.
+// NewLoad returns an empty load whose sandboxes are used for the given times.
 func NewLoad(seed uint64, runs Spread) *Load {
 	return &Load{random: rand.New(rand.NewPCG(seed, 1)), runs: runs}
 }

@@ -15,9 +15,8 @@ import (
 	"navix.sh/atoll/pkg/scalepolicy"
 )
 
-// The worker's own constants: how long it gathers changes before a decision, and waits for more claims after the first; how
-// long a minor status change has to last before it is written; the interval between admission requests; the age at which a Pod
-// is overdue.
+// The worker's own constants: how long it gathers changes before a decision, and how long it waits for more claims after the first; how
+// long a minor status change must last before it is written; the interval between admission requests; the age at which a Pod is overdue.
 const (
 	settle          = 250 * time.Millisecond
 	firstWaits      = 20 * time.Millisecond
@@ -32,17 +31,17 @@ type loop struct {
 	cluster string
 	policy  v1alpha1.EnvAutoscalingGroup
 	pools   []*pool
-	due     time.Duration // the next decision; below 0: when woken
-	turn    uint64        // counts planned decisions: a later plan replaces an earlier one
-	again   uint64        // counts planned wakes in the same way
+	due     time.Duration // when the next decision is scheduled; below 0: none is
+	turn    uint64        // counts scheduled decisions, so that a later schedule replaces an earlier one
+	again   uint64        // counts scheduled wakes in the same way
 	started time.Duration
 }
 
-// memo is the worker's memory of a pool, lost when the worker ends.
+// memo is the worker's in-memory state of a pool. It is lost when the worker ends.
 type memo struct {
-	status  *v1alpha1.PoolAutoScalingStatus // the truth; the pool's status follows it
-	written *v1alpha1.PoolAutoScalingStatus // in the pool, which outlives the worker
-	soft    time.Duration                   // since when the two differ only in minor fields; below 0: they do not
+	status  *v1alpha1.PoolAutoScalingStatus // current status; the pool's status follows it
+	written *v1alpha1.PoolAutoScalingStatus // status in the pool, which outlives the worker
+	soft    time.Duration                   // since when the two differ in minor fields only; below 0: they do not differ
 	attempt time.Duration                   // when admission was last asked; below 0: never
 	said    scalepolicy.Reason              // the last reported reason
 }
@@ -66,7 +65,7 @@ func (w *world) startLoops() {
 	}
 }
 
-// wake plans a decision, unless an earlier one is planned.
+// wake schedules a decision, unless an earlier one is scheduled.
 func (l *loop) wake(in time.Duration) {
 	at := l.world.now + in
 	if l.due >= 0 && l.due <= at {
@@ -90,7 +89,7 @@ func (l *loop) resync() {
 	})
 }
 
-// restart is a new process: it has only what was written.
+// restart models a new worker process, which has only the state that was written.
 func (l *loop) restart() {
 	l.started = l.world.now
 	for _, p := range l.pools {
@@ -133,7 +132,7 @@ func (l *loop) decide() {
 	}
 }
 
-// gather reads the caches, and the claims from the process's own memory.
+// gather reads the caches, and the claims from the worker's memory.
 func (l *loop) gather() scalepolicy.Group {
 	g := scalepolicy.Group{ClusterID: l.cluster, Policy: l.policy, Now: l.world.time(), Members: make([]scalepolicy.Member, len(l.pools))}
 	for i, p := range l.pools {
@@ -201,7 +200,7 @@ func (p *pool) act(d *scalepolicy.MemberDecision) {
 	p.mark(d)
 }
 
-// grow asks admission if that is due, and writes the admitted number.
+// grow asks admission if a request is due, and writes the admitted number.
 func (p *pool) grow(d *scalepolicy.MemberDecision) {
 	if !d.Probe {
 		if p.write(d.From, d.To) {
@@ -256,8 +255,8 @@ func (p *pool) ask(from int32) scalepolicy.Ask {
 	}
 }
 
-// write patches replicas, and tests the value that the decision read. If the test fails, the next decision follows once the
-// cache shows the new value.
+// write patches replicas, on the condition that they still have the value that the decision read. If they do not, the next decision follows
+// once the cache shows the new value.
 func (p *pool) write(from, to int32) bool {
 	if p.replicas != from {
 		return false
@@ -267,7 +266,7 @@ func (p *pool) write(from, to int32) bool {
 	return true
 }
 
-// report writes a changed status, or returns when to retry if it is too early. The stored times have whole seconds.
+// report writes a changed status. If it is too early for that, it returns when to retry. The stored times have whole seconds.
 func (p *pool) report() (later time.Duration) {
 	now, atAll := differ(p.memo.status, p.memo.written)
 	switch {
@@ -297,7 +296,7 @@ func (p *pool) report() (later time.Duration) {
 	return 0
 }
 
-// differ reports whether stored statuses differ in fields that are written at once, and whether they differ at all.
+// differ reports whether two statuses differ in fields that are written immediately, and whether they differ at all.
 func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	if a == nil || b == nil {
 		return a != b, a != b
@@ -309,14 +308,14 @@ func differ(a, b *v1alpha1.PoolAutoScalingStatus) (now, atAll bool) {
 	return now, now || other(a.IdleZeroSince, b.IdleZeroSince)
 }
 
-// note records a change, or the first time that a gate stopped one.
+// note records a change of replicas, or the first time that a gate stopped one.
 func (p *pool) note(kind EventKind, d *scalepolicy.MemberDecision, to int32) {
 	if kind == Held && p.memo.said == d.Reason {
 		return
 	}
 	p.memo.said = d.Reason
 	p.out.Reasons[string(d.Reason)]++
-	if kind != Probed { // which has its event
+	if kind != Probed { // Probed has its own event
 		p.event(Event{Kind: kind, From: d.From, To: to, Busy: p.saw, Reason: string(d.Reason), Text: d.Text})
 	}
 }

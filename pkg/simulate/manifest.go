@@ -21,13 +21,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// maxManifest exceeds an API server's limit.
+// maxManifest is more than an API server accepts.
 const maxManifest = 4 << 20
 
 // maxReplicas bounds the Pods that a run starts with.
 const maxReplicas = 100_000
 
-// DefaultGroup is a group with the API server's defaults, for a manifest with its name alone.
+// DefaultGroup returns a group with the API server's defaults, for a manifest that contains only its name.
 func DefaultGroup(name string) v1alpha1.EnvAutoscalingGroup {
 	return v1alpha1.EnvAutoscalingGroup{
 		Name:        name,
@@ -95,7 +95,7 @@ func parseEnv(document []byte) (env Env, is bool, err error) {
 		return Env{}, false, fmt.Errorf("reading the SandboxEnv: %w", err)
 	}
 	env = Env{Name: object.Name}
-	// Decode again over the defaults: a typed object cannot distinguish a field that is 0 from a missing one.
+	// Decode again over the defaults: a typed object does not distinguish a field that is 0 from a missing field.
 	var raw struct {
 		Spec struct {
 			Autoscaling struct {
@@ -142,7 +142,7 @@ func overlay(message json.RawMessage, into any) error {
 	return nil
 }
 
-// check refuses what the API server would refuse, and an Env with nothing to simulate.
+// check rejects what the API server would reject, and an Env with nothing to simulate.
 func (e Env) check(cluster string) (Env, error) {
 	clusters := e.clusters()
 	if cluster != "" {
@@ -160,7 +160,7 @@ func (e Env) check(cluster string) (Env, error) {
 	return e, nil
 }
 
-// faults checks only fields that a simulation uses; the API server checks the rest of the manifest.
+// faults checks only the fields that a simulation uses. The API server checks the rest of the manifest.
 func (e Env) faults() []problem.Field {
 	var all []problem.Field
 	fault := func(field string, value any, valid string) {

@@ -63,7 +63,7 @@ type Model struct {
 	PodStart Spread
 	// Recycle is the time from a sandbox's end until its Pod, or the replacement, is idle.
 	Recycle Spread
-	// CacheLag is how late the worker's caches show a change.
+	// CacheLag is the delay until the worker's caches show a change.
 	CacheLag Spread
 	// Apply is the time for replicas to get from the Env to the pool reconciler.
 	Apply Spread
@@ -104,8 +104,8 @@ func (s Spread) times(factor float64) Spread {
 	return Spread{scale(s.Min), scale(s.Typical), scale(s.Max)}
 }
 
-// draw returns a time, below Typical as often as above it, and uniform on each side. It has whole milliseconds; because
-// floating-point rounding differs between processors, and must not change the run.
+// draw returns a random time: with equal probability below or above Typical, and uniform on each side. It is rounded to milliseconds,
+// because floating-point rounding differs between processors and must not change the run.
 func (s Spread) draw(r *rand.Rand) time.Duration {
 	from, to := s.Min, s.Typical
 	if r.Uint64()&1 == 1 {
@@ -130,7 +130,7 @@ const (
 	AdmissionFails Kind = "AdmissionFails"
 	// NamespaceQuota: the API server creates at most Limit Pods, though admission granted more.
 	NamespaceQuota Kind = "NamespaceQuota"
-	// LostUpdates: the cache misses a share of Factor of the Pods' changes until the next resync after To.
+	// LostUpdates: the cache misses the fraction Factor of the Pods' changes, until the next resync after To.
 	LostUpdates Kind = "LostUpdates"
 	// SlowCache: the cache's lag is Factor times as long.
 	SlowCache Kind = "SlowCache"
@@ -138,7 +138,7 @@ const (
 	ManualEdit Kind = "ManualEdit"
 	// WorkerAway: there are no decisions, and the worker's memory is lost.
 	WorkerAway Kind = "WorkerAway"
-	// NodeLost: a share of Factor of all Pods is lost at From, with their sandboxes.
+	// NodeLost: the fraction Factor of all Pods is lost at From, with their sandboxes.
 	NodeLost Kind = "NodeLost"
 )
 

@@ -30,13 +30,13 @@ func (s podState) String() string { return [...]string{"starting", "idle", "runn
 type pod struct {
 	name    string
 	state   podState
-	since   time.Duration // in its state
+	since   time.Duration // when it entered its state
 	marked  bool          // chosen for removal
-	idleFor time.Duration // how long the autoscaler had seen it idle by then; below 0: the pool marked it
-	mark    time.Duration // when
+	idleFor time.Duration // how long the autoscaler had seen it idle when it was marked; below 0: the pool marked it
+	mark    time.Duration // when it was marked
 	gone    bool
 	place   *list.Element // in the pool's idle Pods
-	life    uint64        // counts states, so that an action planned for an earlier state is skipped
+	life    uint64        // counts state changes, so that an action scheduled for an earlier state is skipped
 }
 
 // pool is a member, its Pods and its claims.
@@ -49,11 +49,11 @@ type pool struct {
 	applied  int32 // in the pool
 	podSet
 	queue      list.List     // of *waiting
-	lastCreate time.Duration // of a claim; below 0: none yet
-	refusedAt  time.Duration // the API server last refused a Pod; below 0: never
+	lastCreate time.Duration // of the last claim; below 0: none yet
+	refusedAt  time.Duration // when the API server last refused a Pod; below 0: never
 	cache      *cache
 	scaling
-	planned bool // a reconcile
+	planned bool // a reconcile is scheduled
 	tally
 }
 
@@ -65,25 +65,25 @@ type podSet struct {
 	count  int       // Pods created so far
 }
 
-// scaling is what the autoscaler keeps of a pool.
+// scaling is the autoscaler's state of a pool.
 type scaling struct {
 	loop           *loop // nil: the pool is in no group
 	canGrow        bool
-	saw            int32 // Pods that ran, by the last decision
+	saw            int32 // running Pods at the last decision
 	memo           memo
 	surplus        surplus
 	contest        contest
 	saturatedUntil time.Time
 }
 
-// tally is what a run reports of a pool.
+// tally collects what a run reports about a pool.
 type tally struct {
 	out       *PoolRun
 	accounted time.Duration
-	longest   int32 // the queue was, within this step
+	longest   int32 // longest queue within this step
 }
 
-// surplus is since when Pods exceed a number of replicas.
+// surplus records since when a pool has more Pods than replicas.
 type surplus struct {
 	is    bool
 	of    int32
@@ -141,7 +141,7 @@ func (p *pool) sample() {
 	p.out.Points = append(p.out.Points, is)
 }
 
-// setReplicas is the autoscaler's write to the Env. The Env's reconciler copies it to the pool.
+// setReplicas models the autoscaler's write to the Env. The Env's reconciler copies the value to the pool.
 func (p *pool) setReplicas(n int32) {
 	p.replicas = n
 	p.changed()
@@ -166,11 +166,11 @@ func (p *pool) reconcileSoon() {
 	})
 }
 
-// reconcile models the pool reconciler's counts. It knows its own writes, and creates no Pod while its cache shows a deleted
-// one.
+// reconcile models the pool reconciler as far as counts go. The reconciler knows its own writes, and creates no Pod while its cache still
+// shows a deleted one.
 func (p *pool) reconcile() {
 	if p.world.active(WorkerAway, p.Cluster) != nil {
-		return // it reconciles everything when it is back
+		return // it reconciles everything when the worker is back
 	}
 	switch missing := p.applied - p.held(); {
 	case missing == 0:
@@ -210,7 +210,7 @@ func (p *pool) createPods(n int32) {
 	}
 }
 
-// mark writes marks on Pods that are still idle, and removes others.
+// mark marks the chosen Pods that are still idle, and removes the marks that the decision revokes.
 func (p *pool) mark(d *scalepolicy.MemberDecision) {
 	n := int32(0)
 	for _, chosen := range d.Mark {
@@ -234,7 +234,7 @@ func (p *pool) mark(d *scalepolicy.MemberDecision) {
 	}
 }
 
-// removable Pods have no sandbox, and had none since their reset.
+// removable reports whether the Pod has no sandbox, and has had none since its reset.
 func (n *pod) removable() bool { return n.state == idle || n.state == starting }
 
 func (p *pool) unmark(n *pod) {
@@ -253,13 +253,13 @@ func (p *pool) named(name string) *pod {
 	return nil
 }
 
-// ownMarks is how long an autoscaled pool has surplus Pods before it marks some itself. Until then it waits; because the
-// autoscaler marks first, so a marked Pod was claimed at the last moment, and replicas will be raised again.
+// ownMarks is how long an autoscaled pool has surplus Pods before it marks some itself. It waits because the autoscaler marks Pods first:
+// if marks are missing, a marked Pod was claimed at the last moment, and replicas will be raised again.
 const ownMarks = 10 * time.Second
 
 func (p *pool) autoscaled() bool { return p.loop != nil && p.loop.policy.Enabled }
 
-// followUp is how long after its window the pool removes a mark if replicas were not lowered.
+// followUp is how long after the end of a mark's window the pool removes the mark, if replicas were not lowered.
 const followUp = 30 * time.Second
 
 func (p *pool) unmarkForgotten() {
@@ -275,8 +275,8 @@ func (p *pool) unmarkForgotten() {
 	}
 }
 
-// removeMarked deletes surplus idle Pods: marked ones whose window has passed. If marks are missing, as after a manual edit,
-// the pool sets them.
+// removeMarked deletes surplus idle Pods that are marked and whose window has passed. If marks are missing, for example after a manual
+// edit, the pool sets them.
 func (p *pool) removeMarked(surplus int32) {
 	window := p.window()
 	var marked, free []*pod
@@ -324,7 +324,7 @@ func (p *pool) window() time.Duration {
 	return time.Duration(p.loop.policy.ScaleDownPolicy.ProtectionWindowSeconds) * time.Second
 }
 
-// saturated is reported to the router: waiting for growth is useless.
+// saturated is reported to the router. It means that waiting for growth is useless.
 func (p *pool) saturated() bool { return p.saturatedUntil.After(p.world.time()) }
 
 // refusalBackoff is how long the pool reconciler waits after the API server refused a Pod.
@@ -338,7 +338,7 @@ func (p *pool) slowed(s Spread) time.Duration {
 	return s.draw(p.world.pods)
 }
 
-// later does something to a Pod after a delay, unless its state has changed by then.
+// later runs an action on a Pod after a delay, unless the Pod's state has changed by then.
 func (p *pool) later(n *pod, in time.Duration, do func()) {
 	life := n.life
 	p.world.in(in, func() {
@@ -388,7 +388,7 @@ func (p *pool) drop(n *pod) {
 	p.cache.podChanged(n)
 }
 
-// lose removes a node with its share of Pods.
+// lose removes a node with its share of the Pods.
 func (p *pool) lose(share float64) {
 	for _, n := range slices.Clone(p.pods) {
 		if p.world.faults.Float64() >= share {

@@ -32,9 +32,9 @@ type Run struct {
 type PoolRun struct {
 	Pool
 	Points []Point
-	// Reasons counts changes of replicas, and gates that stopped one, by reason.
+	// Reasons counts changes of replicas, and gates that prevented one, by reason.
 	Reasons map[string]int
-	// Waits are of all served claims, 0 where a Pod was idle.
+	// Waits are the waiting times of all served claims; 0 if a Pod was idle.
 	Waits []time.Duration
 	// Refused counts claims that timed out in the queue, by reason; Lost counts sandboxes that ended with their Pod.
 	Refused map[string]int
@@ -45,7 +45,7 @@ type PoolRun struct {
 	Removals []Removal
 	// PodTime is the Pod-time in each state.
 	PodTime [podStates]time.Duration
-	// Peak is the greatest number of Pods; Wanted the greatest number of sandboxes, queue included.
+	// Peak is the greatest number of Pods; Wanted is the greatest number of sandboxes, including the queue.
 	Peak, Wanted int32
 }
 
@@ -68,11 +68,11 @@ type EventKind string
 const (
 	Grew     EventKind = "grew"
 	Shrank   EventKind = "shrank"
-	Probed   EventKind = "probed"   // admission was asked, whatever the result
+	Probed   EventKind = "probed"   // admission was asked, with any result
 	Marked   EventKind = "marked"   // Pods were chosen for removal
-	Kept     EventKind = "kept"     // marked Pods were claimed, or are needed again
+	Kept     EventKind = "kept"     // marked Pods were claimed or are needed again
 	Edited   EventKind = "edited"   // by hand
-	Held     EventKind = "held"     // a gate newly stopped growth or shrinking
+	Held     EventKind = "held"     // a gate newly prevented growth or shrinking
 	Disturb  EventKind = "disturb"  // a disturbance began
 	Restored EventKind = "restored" // a disturbance ended
 )
@@ -94,7 +94,7 @@ type Removal struct {
 	At       time.Duration
 	Pod      string
 	State    string        // at the deletion
-	Idle     time.Duration // how long the autoscaler had seen it idle when it marked it; below 0: the pool marked it, after an edit
+	Idle     time.Duration // how long the autoscaler had seen it idle when it marked it; below 0: the pool marked it after an edit
 	Marked   time.Duration // when it was marked
 	Replicas int32         // of the pool
 }

@@ -28,12 +28,12 @@ type Scenario struct {
 
 // Settings scale a scenario.
 type Settings struct {
-	// Wanted is the number of concurrently wanted sandboxes at peak demand; 0 is four fifths of the Env's ceiling, or twice its
-	// replicas without one.
+	// Wanted is the number of concurrently wanted sandboxes at peak demand. 0 means 80 % of the Env's ceiling or, without a ceiling, twice its
+	// replicas.
 	Wanted float64
 	// Runs is how long a sandbox is used.
 	Runs Spread
-	// Duration is the simulated time; 0 is the scenario's own.
+	// Duration is the simulated time; 0 means the scenario's default.
 	Duration time.Duration
 	Seed     uint64
 }
@@ -75,7 +75,7 @@ func (s Scenario) Plan(env Env, settings Settings) Plan {
 	return p
 }
 
-// Usual is a demand that suits the Env's size.
+// Usual returns a demand that suits the Env's size.
 func (e Env) Usual() float64 {
 	var most, has int64
 	for i := range e.Groups {

@@ -8,15 +8,15 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// MemberState is what a running federation has of one member.
+// MemberState is the state of one member in a running federation.
 type MemberState struct {
 	Cluster, Name string
 	Replicas      int32 // desired
 	Running       int32 // sandboxes
 }
 
-// Begin returns an Env that starts with what members have, and claims for the sandboxes that run: they are in use for a share of typical
-// still, some for a moment and some for all of it. A member that the Env does not have is left out.
+// Begin returns an Env that starts with the replicas of the given members, and claims for their running sandboxes. The remaining times of
+// use are spread evenly up to typical. Members that the Env does not contain are ignored.
 func (e Env) Begin(members []MemberState, typical time.Duration) (Env, []Claim, error) {
 	pools := make([]Pool, len(e.Pools))
 	copy(pools, e.Pools)

@@ -23,7 +23,7 @@ const (
 	headHeight         = 66
 )
 
-// mostSections is the most pools that each have a section of their own.
+// mostSections is the maximum number of pools that each get a section of their own.
 const mostSections = 6
 
 // style is readable on white and on black; a picture follows the reader's setting.
@@ -45,8 +45,8 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); }
 	`.no { stroke: var(--bad); stroke-width: 1.6; } .hand { fill: var(--queue); }
 `
 
-// WriteSVG draws a run: running, idle and starting Pods over time, the replicas, the queue, and the decisions, with the reason
-// as the tooltip of each mark. The same run gives the same bytes.
+// WriteSVG draws a run: running, idle and starting Pods over time, replicas, queue and decisions. The tooltip of each mark is the reason.
+// The same run gives the same bytes.
 func (r *Run) WriteSVG(out io.Writer) error {
 	p := &picture{run: r, end: time.Duration(len(r.Total(""))) * r.Step}
 	p.end = max(p.end, r.Step)
@@ -271,7 +271,7 @@ func (p *picture) disturbances(top, bottom int) {
 	}
 }
 
-// sayDisturbances labels the disturbances. Neighbours are on different lines.
+// sayDisturbances labels the disturbances, with adjacent ones on different lines.
 func (p *picture) sayDisturbances(top int) {
 	for i := range p.run.Plan.Disturbances {
 		d := &p.run.Plan.Disturbances[i]
@@ -283,7 +283,7 @@ func (p *picture) sayDisturbances(top int) {
 	}
 }
 
-// marks draws the decisions. Marks that would overlap are one mark with all their reasons.
+// marks draws the decisions. Marks that would overlap become one mark with all their reasons.
 func (p *picture) marks(top, pool int) {
 	type mark struct {
 		x     int

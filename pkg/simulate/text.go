@@ -46,7 +46,7 @@ func (r *Run) WriteText(out io.Writer) error {
 	return err
 }
 
-// writeEvents writes a line for each event, and repeated ones once.
+// writeEvents writes a line for each event. Repeated events share a line.
 func (r *Run) writeEvents(b *strings.Builder) {
 	last, times, until := "", 0, time.Duration(0)
 	again := func() {

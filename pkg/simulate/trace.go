@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// MaxClaims bounds the claims of a run. A scenario creates no more, and a longer trace is refused.
+	// MaxClaims bounds the claims of a run. A scenario creates at most this many, and a longer trace is rejected.
 	MaxClaims = 5_000_000
 	// MaxDuration is the longest trace, and the longest run.
 	MaxDuration = 366 * 24 * time.Hour
@@ -43,7 +43,7 @@ const TraceHelp = `A trace is a CSV file with a header. Its columns, in any orde
 
 Lines that begin with # are comments.`
 
-// ReadTrace reads claims from a trace. runs is for rows without a time of use.
+// ReadTrace reads claims from a trace. runs applies to rows without a time of use.
 func ReadTrace(r io.Reader, runs Spread, seed uint64) ([]Claim, error) {
 	return readTrace(r, runs, seed, MaxClaims)
 }
@@ -145,7 +145,7 @@ func (t *tracer) row(record []string) error {
 	return nil
 }
 
-// field returns a column's value; empty if the trace lacks the column.
+// field returns the value of a column, or "" if the trace lacks the column.
 func (t *tracer) field(record []string, column string) string {
 	if i, ok := t.at[column]; ok {
 		return strings.TrimSpace(record[i])
@@ -181,7 +181,7 @@ func (t *tracer) when(text string) (time.Duration, error) {
 	return offset, nil
 }
 
-// parseSpan parses 5m, or a number of seconds, from 0 to a year.
+// parseSpan parses a duration such as 5m, or a number of seconds, from 0 to a year.
 func parseSpan(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {

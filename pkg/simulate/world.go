@@ -19,14 +19,14 @@ type world struct {
 	agenda
 	plan *Plan
 	run  *Run
-	// A separate source of randomness for each concern, so that another policy gets the same claims and equally slow Pods.
+	// Each concern has its own source of randomness, so that another policy gets the same claims and equally slow Pods.
 	pods, caches, faults, routes *rand.Rand
 	pools                        []*pool
 	clusters                     map[string]*router.Cluster
 	loops                        []*loop
 }
 
-// Simulate runs a plan, unless the context ends first.
+// Simulate runs a plan until its end, or until the context ends.
 func Simulate(ctx context.Context, plan Plan) (*Run, error) {
 	if plan.decide == nil {
 		plan.decide = scalepolicy.Decide
@@ -58,7 +58,7 @@ func Simulate(ctx context.Context, plan Plan) (*Run, error) {
 	return w.run, nil
 }
 
-// nextClaim plans one claim at a time: a trace may have millions.
+// nextClaim schedules one claim at a time, because a trace may have millions.
 func (w *world) nextClaim(i int) {
 	if i >= len(w.plan.Claims) {
 		return
@@ -89,7 +89,7 @@ func (w *world) active(kind Kind, cluster string) *Disturbance {
 	return nil
 }
 
-// time is the current time as objects and decisions have it.
+// time returns the current time in the form that objects and decisions have.
 func (w *world) time() time.Time { return epoch.Add(w.now) }
 
 // event records an event of a pool.
