@@ -27,10 +27,10 @@ const (
 	restorePrefix = "restore-"
 )
 
-// Manifest is the first thing in an archive.
+// Manifest is the first entry of an archive.
 type Manifest struct {
 	Format    int       `json:"format"`
-	Version   string    `json:"version"` // of the hub
+	Version   string    `json:"version"` // of the hub that wrote the archive
 	CreatedAt time.Time `json:"createdAt"`
 	Ledger    Identity  `json:"ledger"`
 	Files     []File    `json:"files"`
@@ -49,18 +49,18 @@ func (f File) name() string { return string(f.Kind) + ".db" }
 // Files are the open stores of a running hub.
 type Files struct {
 	Claims, Registry Store
-	// Dir has room for a copy of both.
+	// Dir is a directory with space for a copy of both stores.
 	Dir     string
 	Version string // of the hub
 }
 
-// Backup writes an archive to w. Reads and writes of the files continue meanwhile: w may be slow, because the files are copied
-// before anything is sent.
+// Backup writes an archive to w. The stores can be read and written meanwhile. w may be slow, because the stores are copied before anything
+// is sent.
 func (f Files) Backup(ctx context.Context, now time.Time, w io.Writer) error {
 	if err := durable.MkdirAll(f.Dir, 0o700); err != nil {
 		return fmt.Errorf("making room for a backup: %w", err)
 	}
-	_ = TidyBackups(f.Dir, now) // a hub that runs for long starts seldom; what is left now is left for the next one
+	_ = TidyBackups(f.Dir, now) // a hub rarely restarts, so tidy here as well; what cannot be removed now is left for the next backup
 	dir, err := os.MkdirTemp(f.Dir, backupPrefix)
 	if err != nil {
 		return fmt.Errorf("making room for a backup: %w", err)
@@ -71,7 +71,7 @@ func (f Files) Backup(ctx context.Context, now time.Time, w io.Writer) error {
 
 func (f Files) backup(ctx context.Context, dir string, now time.Time, w io.Writer) error {
 	manifest := Manifest{Format: archiveFormat, Version: f.Version, CreatedAt: now.UTC()}
-	// The registry comes second: a cluster is registered before the ledger names it.
+	// Copy the registry second: a cluster is registered before the ledger names it.
 	for _, from := range []struct {
 		kind Kind
 		file Store
@@ -152,11 +152,11 @@ func appendFile(w io.Writer, path string) error {
 	return nil
 }
 
-// abandonedAfter is the age at which a copy of a backup is a leftover. It is far beyond the time that a backup takes; because no lock tells
-// whether another process still sends it.
+// abandonedAfter is the age at which a copy for a backup counts as abandoned. It is much longer than a backup takes, because no lock shows
+// whether another process still sends the copy.
 const abandonedAfter = 24 * time.Hour
 
-// TidyBackups removes the leftovers of interrupted backups from a directory that other processes may use, and nothing else.
+// TidyBackups removes only the leftovers of interrupted backups, from a directory that other processes may use.
 func TidyBackups(dir string, now time.Time) error {
 	if dir == "" {
 		return nil
@@ -167,7 +167,7 @@ func TidyBackups(dir string, now time.Time) error {
 		number := strings.TrimPrefix(filepath.Base(path), backupPrefix)
 		info, err := os.Lstat(path)
 		switch {
-		case errors.Is(err, os.ErrNotExist): // its process has just removed it
+		case errors.Is(err, os.ErrNotExist): // the process that made it has just removed it
 		case err != nil:
 			errs = append(errs, err)
 		case info.IsDir() && strings.Trim(number, "0123456789") == "" && now.Sub(info.ModTime()) > abandonedAfter:
@@ -177,7 +177,7 @@ func TidyBackups(dir string, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Tidy removes the leftovers of interrupted backups and restores from a data directory whose files this process has open.
+// Tidy removes the leftovers of interrupted backups, restores and migrations from a data directory whose stores this process has open.
 func Tidy(dir string) error {
 	var errs []error
 	for _, prefix := range []string{backupPrefix, restorePrefix, migratePrefix} {

@@ -10,8 +10,8 @@ type copyOf struct {
 	revision uint64
 }
 
-// followed reports whether the other copy was written after this one. It uses no clock (I11): a loss raises the epoch, and within
-// the life of one ledger the file's revision rises. If neither decides, the existing copy counts as later than the backup.
+// followed reports whether the other copy was written later than this one. It uses no clock (I11): a loss raises the epoch, and the file's
+// revision rises as long as the ledger is the same. If neither decides, the existing copy counts as later than the backup.
 func (there copyOf) followed(other copyOf) bool {
 	switch {
 	case other.identity == nil:
@@ -25,7 +25,7 @@ func (there copyOf) followed(other copyOf) bool {
 	}
 }
 
-// Merge returns the records of two copies of a registry, in the order of older and then of newer.
+// Merge merges the records of two copies of a registry. The result has the order of older, followed by the records that only newer has.
 func Merge(newer, older []Record) []Record {
 	out := slices.Clone(older)
 	for _, r := range newer {
@@ -39,9 +39,9 @@ func Merge(newer, older []Record) []Record {
 	return out
 }
 
-// mergeRecord merges two records of a name. The newer one wins. An entry that only the older one has was not taken back, but
-// written where the newer one's file came from elsewhere: the hub waits for the cluster that has the name, and a forgotten
-// cluster stays away (I4), unless the newer one has later entries.
+// mergeRecord merges two records with the same name. The newer one wins. Entries that only the older record has are kept: they were not
+// reverted, but written before the newer file was replaced from elsewhere. So the hub waits for the cluster that has the name, and a
+// forgotten cluster stays out (I4), unless the newer record has later entries.
 func mergeRecord(newer, older Record) Record {
 	out := newer
 	knows := func(uid string) bool {
@@ -65,7 +65,7 @@ func mergeRecord(newer, older Record) Record {
 	}
 	out.RevokeBefore(newer.RevokedAt)
 	out.RevokeBefore(older.RevokedAt)
-	if newer.UID == older.UID && older.RevokedAt.After(newer.RevokedAt) { // before which the newer one's keys may have been issued
+	if newer.UID == older.UID && older.RevokedAt.After(newer.RevokedAt) { // keys of the newer record may have been issued before that
 		out.Keys = older.Keys
 	}
 	out.Forgotten = slices.Concat(stones, out.Forgotten)
@@ -73,7 +73,7 @@ func mergeRecord(newer, older Record) Record {
 	return out
 }
 
-// beyond lists what a registry has and a backup lacks: clusters that have their names, and forgotten ones.
+// beyond returns the clusters that the merged registry has and the backup lacks: registered ones and forgotten ones.
 func beyond(backup, merged []Record) (registered, forgotten []string) {
 	for _, r := range merged {
 		var before Record

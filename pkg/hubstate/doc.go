@@ -9,20 +9,20 @@
 //
 // Rules:
 //
-//   - There are two; because the second shows the loss of the first, and lists the clusters to ask. If their ids or epochs of the ledger
-//     disagree, writes are lost.
-//   - With a Sealer (package store) values are encrypted, in backups too; the manifest is in clear.
+//   - There are two files; because the second shows that the first was lost, and lists the clusters to ask. If the two disagree about the
+//     id or the epoch of the ledger, writes were lost.
+//   - With a Sealer (package store) values are encrypted, in backups too. The manifest is not encrypted.
 //   - A backup is a tar.gz: a manifest with versions and checksums, then a consistent copy of each file, claims first; because every
 //     cluster in the ledger must be in the registry.
-//   - An archive is verified in full, its files opened, checked and migrated, before anything is replaced.
+//   - An archive is verified in full, and its files are opened, checked and migrated, before anything is replaced.
 //   - A restored ledger is marked; because it lacks later writes.
-//   - A restored registry is merged with the existing one and loses nothing; because the hub waits for later clusters (I2) and keeps out
-//     those forgotten since (I4). Catalogue, access keys, roles and allotments stay those of the existing one; because what was revoked
-//     since stays revoked: TestARestoreBringsNoRevokedKeyBack. They are the backup's where a hub had begun anew, which another id of the
-//     catalogue shows: TestARestoreOverARegistryThatWasBegunAnew.
-//   - Both files have the secrets of the hub's proofs (Proofs), and a restore keeps those of both sides; because a hub without one file
-//     must know what it sent (I15).
-//   - A migration copies while hubs run, and ends with what was written last. The ledger gets another name, and knows how far the former
-//     one
-//     had come; because a hub that goes on there must be noticed: TestMigration, TestMigrationOnline.
+//   - A restored registry is merged with the existing one, and no entry is lost; because the hub must wait for clusters that registered
+//     after the backup (I2) and keep out those forgotten after it (I4). The catalogue, access keys, roles and allotments of the existing
+//     registry are kept; because what was revoked after the backup must stay revoked: TestARestoreBringsNoRevokedKeyBack. They are taken
+//     from the backup if the existing registry was begun anew, which a different catalogue id shows:
+//     TestARestoreOverARegistryThatWasBegunAnew.
+//   - Both files contain the secrets of the hub's proofs (Proofs), and a restore keeps the secrets of both sides; because a hub that lost
+//     one file must still recognize what it sent (I15).
+//   - A migration copies while hubs run, and copies the last writes after they have stopped. The target's ledger gets a new id and records
+//     the progress of the former one; because a hub that continues on the source must be detected: TestMigration, TestMigrationOnline.
 package hubstate

@@ -24,13 +24,13 @@ const (
 // Path is the file's path in a hub's data directory.
 func (k Kind) Path(dir string) string { return filepath.Join(dir, string(k)+".db") }
 
-// migrations of each file, oldest first. The schema is their number and one.
+// migrations of each file, oldest first. The schema of a file is the number of its migrations plus one.
 var migrations = map[Kind][]store.Migration{
 	Claims:   {nameLedger},
 	Registry: {nameLedger},
 }
 
-// nameLedger migrates a file from schema 1, which does not identify the files that belong together: migrated files do belong
+// nameLedger migrates a file from schema 1, which has no id that shows which files belong together. Files that are migrated do belong
 // together.
 func nameLedger(m *store.Migrating) error {
 	value, err := json.Marshal(Identity{ID: unnamed})
@@ -40,10 +40,10 @@ func nameLedger(m *store.Migrating) error {
 	return m.Put(LedgerKey, value)
 }
 
-// Open opens a file that is not encrypted, or creates it. The error says what the operator can do.
+// Open opens an unencrypted file, or creates it. The error says what the operator can do.
 func Open(dir string, kind Kind) (*store.Bolt, error) { return OpenSealed(dir, kind, nil) }
 
-// OpenSealed opens a file whose values are encrypted, or creates it; it encrypts a file that is not.
+// OpenSealed opens or creates a file with encrypted values. It encrypts a file that is not encrypted.
 func OpenSealed(dir string, kind Kind, sealer *envelope.Sealer) (*store.Bolt, error) {
 	file, err := store.OpenSealed(kind.Path(dir), string(kind), sealer, migrations[kind]...)
 	if err != nil {
@@ -52,8 +52,8 @@ func OpenSealed(dir string, kind Kind, sealer *envelope.Sealer) (*store.Bolt, er
 	return file, nil
 }
 
-// Rewrite replaces both files of a hub that does not run by copies that are encrypted with the current key of to, or plain without
-// it. from has the keys of the files.
+// Rewrite replaces both files of a stopped hub with copies that are encrypted with the current key of to, or plain if to is nil. from has
+// the keys of the existing files.
 func Rewrite(dir string, from, to *envelope.Sealer) error {
 	for _, kind := range []Kind{Registry, Claims} {
 		if err := store.Rewrite(kind.Path(dir), string(kind), from, to, migrations[kind]...); err != nil {

@@ -12,38 +12,38 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// LedgerKey is the key of the entry about the ledger, in both stores.
+// LedgerKey is the key of the entry that identifies the ledger, in both stores.
 const LedgerKey = "ledger"
 
 const (
 	markKey = "ledger-revision"
-	// unnamed is the id of ledgers from before ids existed.
+	// unnamed is the id of a ledger that was created before ledgers had ids.
 	unnamed = "unnamed"
 )
 
-// Identity names a ledger.
+// Identity identifies a ledger.
 type Identity struct {
 	ID string `json:"id"`
 	// Epoch counts the losses that a hub has recorded: a ledger that replaces a lost one has a higher epoch.
 	Epoch int32 `json:"epoch"`
 }
 
-// Ledger is the entry of the claims file about itself.
+// Ledger is the entry in which the claims file describes itself.
 type Ledger struct {
 	Identity
-	// Restored is set by Restore, until a hub starts on the file.
+	// Restored is set by Restore. The next hub that starts on the file clears it.
 	Restored bool `json:"restored,omitempty"`
 	// Former are the ids of the ledgers that this one knowingly replaces.
 	Former []string `json:"former,omitempty"`
-	// Moved is the ledger that a migration copied, as far as it had come. What a hub wrote there later is missing here.
+	// Moved identifies the ledger that a migration copied, and its progress at that time. Later writes to that ledger are missing here.
 	Moved    *Mark     `json:"moved,omitempty"`
-	Recovery *Recovery `json:"recovery,omitempty"` // the last one
+	Recovery *Recovery `json:"recovery,omitempty"` // the last recovery
 }
 
-// maxFormer bounds how many replaced ledgers are remembered, so that a worker that was away for several losses causes no other.
+// maxFormer bounds how many replaced ledgers are remembered, so that a worker that missed several losses does not cause another one.
 const maxFormer = 64
 
-// FormerOf returns the Former of a ledger that replaces this one: its own, its id, and another id if one is known.
+// FormerOf returns the Former of a ledger that replaces this one: the Former of this one, its id, and another id unless that is "".
 func (l Ledger) FormerOf(other string) []string {
 	names := slices.Clone(l.Former)
 	for _, id := range []string{l.ID, other} {
@@ -59,30 +59,30 @@ type Cause string
 
 // The causes.
 const (
-	LedgerLost     Cause = "LedgerLost"     // there was none
-	LedgerReplaced Cause = "LedgerReplaced" // it belongs to another registry
-	LedgerRestored Cause = "LedgerRestored" // it is a backup's
-	LedgerSetBack  Cause = "LedgerSetBack"  // it is an older copy of itself
+	LedgerLost     Cause = "LedgerLost"     // there was no ledger
+	LedgerReplaced Cause = "LedgerReplaced" // the ledger belongs to another registry
+	LedgerRestored Cause = "LedgerRestored" // the ledger comes from a backup
+	LedgerSetBack  Cause = "LedgerSetBack"  // the ledger is an older copy of itself
 )
 
-// Recovery is the progress of completing a ledger.
+// Recovery is the progress of making an incomplete ledger complete.
 type Recovery struct {
 	Cause    Cause     `json:"cause"`
 	Since    time.Time `json:"since"`
-	Epoch    int32     `json:"epoch,omitempty"` // of the ledger when this began; 0: an older build began it
-	Heard    []string  `json:"heard,omitempty"` // clusters whose keys are in the ledger now
+	Epoch    int32     `json:"epoch,omitempty"` // of the ledger when the recovery began; 0: an older build began it
+	Heard    []string  `json:"heard,omitempty"` // clusters whose keys the ledger now contains
 	Accepted bool      `json:"accepted,omitempty"`
 	Over     bool      `json:"over,omitempty"`
 }
 
-// Mark is the ledger's progress, as the registry remembers it: at the last check, not at the last write.
+// Mark is the ledger's progress as the registry recorded it, at the last check rather than at the last write.
 type Mark struct {
 	ID       string `json:"id"`
 	Revision uint64 `json:"revision"`
-	Commits  uint64 `json:"commits,omitempty"` // of the store; 0: it does not count them
+	Commits  uint64 `json:"commits,omitempty"` // commits of the store; 0: the store does not count them
 }
 
-// LoadMark reads the registry's mark, nil if there is none.
+// LoadMark returns the registry's mark, or nil if there is none.
 func LoadMark(ctx context.Context, registry store.Store) (*Mark, error) {
 	return load[Mark](ctx, registry, markKey)
 }
@@ -92,12 +92,12 @@ func SaveMark(ctx context.Context, registry store.Store, m Mark) error {
 	return save(ctx, registry, markKey, m)
 }
 
-// LoadLedger reads the claims file's entry, nil when there is none.
+// LoadLedger returns the entry of the claims file, or nil if there is none.
 func LoadLedger(ctx context.Context, claims store.Store) (*Ledger, error) {
 	return load[Ledger](ctx, claims, LedgerKey)
 }
 
-// LoadIdentity reads the registry's entry, nil when there is none.
+// LoadIdentity returns the entry of the registry, or nil if there is none.
 func LoadIdentity(ctx context.Context, registry store.Store) (*Identity, error) {
 	return load[Identity](ctx, registry, LedgerKey)
 }
@@ -112,28 +112,29 @@ func SaveIdentity(ctx context.Context, registry store.Store, id Identity) error 
 	return save(ctx, registry, LedgerKey, id)
 }
 
-// Held is the value of an entry with its revision; nil at revision 0 if there is none.
+// Held is the value of an entry and its revision. If there is no entry, they are nil and 0.
 type Held[T any] struct {
 	Value    *T
 	Revision uint64
 }
 
-// HoldLedger reads the claims' entry, to be swapped.
+// HoldLedger reads the entry of the claims file, for SwapLedger.
 func HoldLedger(ctx context.Context, claims store.Store) (Held[Ledger], error) {
 	return hold[Ledger](ctx, claims, LedgerKey)
 }
 
-// HoldIdentity reads the registry's entry, to be swapped.
+// HoldIdentity reads the entry of the registry, for SwapIdentity.
 func HoldIdentity(ctx context.Context, registry store.Store) (Held[Identity], error) {
 	return hold[Identity](ctx, registry, LedgerKey)
 }
 
-// SwapLedger writes the claims' entry if it has a revision still, and returns its new one. Otherwise it returns store.ErrConflict.
+// SwapLedger writes the entry of the claims file if it still has the given revision, and returns the new revision. Otherwise it returns
+// store.ErrConflict.
 func SwapLedger(ctx context.Context, claims store.Store, revision uint64, l Ledger) (uint64, error) {
 	return swap(ctx, claims, LedgerKey, revision, l)
 }
 
-// SwapIdentity does the same with the registry's.
+// SwapIdentity is SwapLedger for the registry's entry.
 func SwapIdentity(ctx context.Context, registry store.Store, revision uint64, id Identity) (uint64, error) {
 	return swap(ctx, registry, LedgerKey, revision, id)
 }

@@ -20,16 +20,16 @@ import (
 // Restored is the result of a restore.
 type Restored struct {
 	Manifest
-	// Registered and Forgotten are the names of clusters that the existing registry has and the backup lacks.
+	// Registered and Forgotten are the names of the clusters that the existing registry has, as registered or forgotten, and the backup lacks.
 	Registered, Forgotten []string
-	// Unreadable is why nothing of the existing registry could be kept.
+	// Unreadable is the error for which nothing of the existing registry could be kept.
 	Unreadable error
-	// Kept: catalogue, access keys, roles and allotments are those of the existing registry. Fresh: they are the backup's, because the
-	// existing registry was begun after a loss. Neither: there is none that can be read.
+	// Kept: the catalogue, access keys, roles and allotments of the existing registry were kept. Fresh: they were taken from the backup,
+	// because the existing registry was begun after a loss. Neither is set if there is no readable registry.
 	Kept, Fresh bool
 }
 
-// Clusters lists the clusters that the hub will have, and says where its catalogue, keys and roles come from.
+// Clusters describes the clusters that the hub will have, and the origin of its catalogue, keys and roles.
 func (r Restored) Clusters() string {
 	const rest = " Catalogue, access keys, roles and allotments are "
 	switch {
@@ -61,9 +61,9 @@ func (r Restored) clusters() string {
 	}
 }
 
-// keepLive merges the registry of a data directory, if there is one, into a staged one; because a hub without the clusters that
-// registered after the backup would not wait for their keys, and would admit clusters that were forgotten since. It does not
-// change the existing file.
+// keepLive merges the registry of a data directory, if there is one, into the staged one. Without the clusters that registered after the
+// backup, the hub would not wait for their keys, and it would admit clusters that were forgotten after the backup. keepLive does not change
+// the existing file.
 func keepLive(ctx context.Context, stage, dir string, sealer *envelope.Sealer, out *Restored) error {
 	beside := filepath.Join(stage, "live")
 	if err := os.Mkdir(beside, 0o700); err != nil {
@@ -92,7 +92,7 @@ func keepLive(ctx context.Context, stage, dir string, sealer *envelope.Sealer, o
 	return os.Rename(Registry.Path(beside), Registry.Path(stage))
 }
 
-// mergeFiles leaves the merged records in live. Its revision continues.
+// mergeFiles writes the merged records to live, whose revision continues.
 func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) error {
 	there, known, err := recordsOf(ctx, live)
 	if ctx.Err() != nil {
@@ -136,8 +136,8 @@ func mergeFiles(ctx context.Context, live, backup *store.Bolt, out *Restored) er
 	return nil
 }
 
-// begunAnew reports whether the existing registry was begun after a loss: the first hub on a registry makes an id for its catalogue. A
-// backup of a build without catalogues tells nothing.
+// begunAnew reports whether the existing registry was begun after a loss. The first hub on a registry creates an id for its catalogue, so
+// the ids differ then. A backup of a build without catalogues has no id, and the result is false.
 func begunAnew(ctx context.Context, live, backup store.Store) (bool, error) {
 	before, ok, err := backup.Get(ctx, CatalogueKey)
 	if err != nil || !ok {
@@ -147,13 +147,13 @@ func begunAnew(ctx context.Context, live, backup store.Store) (bool, error) {
 	return !bytes.Equal(now.Value, before.Value), err
 }
 
-// unmerged reports whether an entry of the registry is one side's as a whole.
+// unmerged reports whether an entry of the registry is taken from one side without a merge.
 func unmerged(key string) bool {
 	return !strings.HasPrefix(key, RecordPrefix) && !strings.HasPrefix(key, LedgerKey) && key != proofsKey && key != AuthorityKey
 }
 
-// mergeCA keeps the later CA. Of two of one generation a fresh registry gets the backup's; because the clusters from before the loss trust
-// that one.
+// mergeCA keeps the later CA. If both have the same generation, a fresh registry gets the backup's CA, because the clusters from before the
+// loss trust that one.
 func mergeCA(ctx context.Context, live, backup store.Store, fresh bool) error {
 	archived, _, err := LoadAuthority(ctx, backup)
 	if err != nil {
@@ -170,7 +170,7 @@ func mergeCA(ctx context.Context, live, backup store.Store, fresh bool) error {
 	return MergeAuthority(ctx, live, archived)
 }
 
-// mergeProofs keeps the secrets of both; because clusters may hold claims that were sent under either.
+// mergeProofs keeps the secrets of both sides, because clusters may hold claims that were sent under either.
 func mergeProofs(ctx context.Context, live, backup store.Store) error {
 	there, err := LoadProofs(ctx, live)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Why a migration is refused.
+// Reasons for which a migration is refused.
 var (
 	ErrNothing = errors.New("there is no store of a hub")
 	ErrRuns    = errors.New("a hub runs on it: stop every replica first")
@@ -23,29 +23,29 @@ var (
 
 const migratePrefix = "migrate-"
 
-// Migration moves what a hub keeps from one place to another one. No hub may run on the target, and none on the source at the end.
+// Migration moves the stores of a hub to another place. No hub may run on the target, and none on the source during the last copy.
 type Migration struct {
 	From, To Place
-	// Sealer has the keys of an encrypted source. With one the target is encrypted.
+	// Sealer has the keys of an encrypted source. If it is set, the target is encrypted.
 	Sealer *envelope.Sealer
-	// Online copies while hubs run on the source, and waits until they have stopped for the rest.
+	// Online copies while hubs run on the source, and copies the rest after they have stopped.
 	Online bool
-	// Force sets aside files that are at the target.
+	// Force moves existing files at the target aside.
 	Force bool
-	// Say tells of the progress; nil: it is not told.
+	// Say reports progress. May be nil.
 	Say func(text string)
 }
 
 // Migrated is the result of a migration.
 type Migrated struct {
 	Entries map[Kind]int
-	Sums    map[Kind]string // SHA-256 over keys and values, of both sides
-	// Last is how long the source was kept from hubs: the copy of what had changed, and the comparison.
+	Sums    map[Kind]string // SHA-256 of keys and values, the same for both sides
+	// Last is how long no hub could run on the source: the time of the last copy and the comparison.
 	Last time.Duration
 }
 
-// Run copies all entries, compares both sides, and gives the ledger at the target another name: so the source, which is older from then
-// on, is noticed if a hub starts on it. The source stays as it is. A migration that was interrupted is run again.
+// Run copies all entries, compares both sides, and gives the target's ledger a new id, so that a hub that starts on the outdated source is
+// detected. It does not change the source. An interrupted migration can be run again.
 func (m Migration) Run(ctx context.Context) (out Migrated, err error) {
 	out = Migrated{Entries: map[Kind]int{}, Sums: map[Kind]string{}}
 	if (m.From.Etcd == nil) == (m.To.Etcd == nil) {
@@ -88,7 +88,7 @@ func closeAll(stores map[Kind]Store) (err error) {
 
 var kinds = []Kind{Claims, Registry}
 
-// sources opens both stores of the source, and makes none.
+// sources opens both stores of the source. It fails if one does not exist.
 func (m Migration) sources(ctx context.Context) (from map[Kind]Store, err error) {
 	from = map[Kind]Store{}
 	defer func() {
@@ -110,7 +110,7 @@ func (m Migration) sources(ctx context.Context) (from map[Kind]Store, err error)
 	return from, nil
 }
 
-// source opens without keys first; because with them a plain file would be encrypted.
+// source opens a store. It tries without keys first, because opening a plain file with keys would encrypt it.
 func (m Migration) source(ctx context.Context, kind Kind) (Store, error) {
 	open := func(sealer *envelope.Sealer) (Store, error) { return m.From.Open(ctx, kind, sealer) }
 	if m.From.Etcd != nil {
@@ -136,16 +136,16 @@ func (m Migration) source(ctx context.Context, kind Kind) (Store, error) {
 	return s, err
 }
 
-// target is what a migration fills. No hub opens it before it is complete.
+// target is the destination of a migration. Hubs cannot open it before it is complete.
 type target struct {
 	stores map[Kind]Store
 	etcd   []*store.Etcd
-	stage  string // of files, which are put in place once they are complete
+	stage  string // directory for files, which are moved into place once they are complete
 	dir    string
 	force  bool
 }
 
-// target opens what is to be filled. Files are filled in a directory of their own.
+// target opens the stores to fill. Files are filled in a directory of their own.
 func (m Migration) target(ctx context.Context) (to *target, err error) {
 	to = &target{stores: map[Kind]Store{}, dir: m.To.Dir, force: m.Force}
 	defer func() {
@@ -185,7 +185,7 @@ func (m Migration) target(ctx context.Context) (to *target, err error) {
 	return to, nil
 }
 
-// complete lets hubs open the target.
+// complete makes the target usable for hubs.
 func (t *target) complete(ctx context.Context) error {
 	if t.stage == "" {
 		return store.EndMigration(ctx, t.etcd...)
@@ -212,7 +212,7 @@ func (t *target) close() error {
 	return err
 }
 
-// transfer makes the targets equal to the sources, compares them, and renames the ledger.
+// transfer makes the target equal to the source, compares both, and renames the ledger.
 func transfer(ctx context.Context, from, to map[Kind]Store, out *Migrated) error {
 	reached, err := progress(ctx, from[Claims])
 	if err != nil {
@@ -233,7 +233,7 @@ func transfer(ctx context.Context, from, to map[Kind]Store, out *Migrated) error
 	return rename(ctx, to[Claims], to[Registry], reached)
 }
 
-// progress is how far a ledger has come, as workers remember it.
+// progress returns the revision of a ledger in the form that workers remember.
 func progress(ctx context.Context, claims Store) (uint64, error) {
 	if etcd, is := claims.(*store.Etcd); is {
 		at, err := etcd.Reached(ctx)
@@ -245,8 +245,8 @@ func progress(ctx context.Context, claims Store) (uint64, error) {
 	return 0, fmt.Errorf("%T has no revision", claims)
 }
 
-// rename names the ledger anew. Workers' marks of the former one count no more, unless they are beyond what was copied; because then a
-// hub went on there.
+// rename gives the ledger a new id. The marks that workers have of the former ledger are then ignored, unless they are beyond what was
+// copied, which means that a hub continued on the source.
 func rename(ctx context.Context, claims, registry store.Store, reached uint64) error {
 	ledger, err := HoldLedger(ctx, claims)
 	if err != nil || ledger.Value == nil {
@@ -258,7 +258,7 @@ func rename(ctx context.Context, claims, registry store.Store, reached uint64) e
 	}
 	next := *ledger.Value
 	if identity.Value != nil && identity.Value.ID != next.ID {
-		return nil // the hub that starts on it finds out which one was lost
+		return nil // the next hub to start detects which of the two was lost
 	}
 	next.Former, next.Moved = next.FormerOf(""), &Mark{ID: next.ID, Revision: reached}
 	next.ID = rand.Text()

@@ -45,7 +45,7 @@ func (f *MigrateFlags) Bind(flags *pflag.FlagSet) {
 	f.etcd.Bind(flags)
 }
 
-// Run migrates, and tells what was done.
+// Run runs the migration and prints what was done.
 func (f *MigrateFlags) Run(ctx context.Context, out io.Writer) error {
 	var m Migration
 	var err error

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// aheadEvery is the interval of copies while hubs run.
+	// aheadEvery is the interval between copies while hubs run.
 	aheadEvery = 5 * time.Second
-	// freePause is between two looks at whether hubs have stopped.
+	// freePause is the interval between checks whether hubs have stopped.
 	freePause = 100 * time.Millisecond
 )
 
-// follow copies what hubs write until they have stopped, and returns the source then. What it copied needs not be of one moment; because
-// the rest is copied, and everything compared, once no hub runs.
+// follow copies what hubs write until they have stopped, and then returns the open source. Its copies need not be consistent, because the
+// rest is copied, and everything is compared, when no hub runs.
 func (m Migration) follow(ctx context.Context) (to *target, from map[Kind]Store, err error) {
 	for first := true; ; first = false {
 		if from, err = m.sources(ctx); !errors.Is(err, ErrRuns) {
@@ -30,7 +30,7 @@ func (m Migration) follow(ctx context.Context) (to *target, from map[Kind]Store,
 		switch {
 		case err == nil && (first || n > 0):
 			m.say(fmt.Sprintf("copied %d entries in %s; stop every hub to end the migration", n, took.Round(time.Millisecond)))
-		case err == nil || errors.Is(err, store.ErrDamaged) && !first: // what a hub was writing: the next copy has it
+		case err == nil || errors.Is(err, store.ErrDamaged) && !first: // a hub was writing; the next copy succeeds
 		case errors.Is(err, store.ErrDamaged):
 			m.say(fmt.Sprintf("a copy was taken under a write, and is taken again: %v", err))
 		default:
@@ -48,7 +48,7 @@ func (m Migration) say(text string) {
 	}
 }
 
-// awaitStop waits until no hub runs on the source, at most for some time.
+// awaitStop waits until no hub runs on the source, or until the time is over.
 func (m Migration) awaitStop(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +93,7 @@ func (m Migration) runs(ctx context.Context) (bool, error) {
 	return etcd.Held(ctx)
 }
 
-// ahead copies what differs now. The first call opens the target.
+// ahead copies the entries that differ now. Its first call opens the target.
 func (m Migration) ahead(ctx context.Context, to **target) (n int, took time.Duration, err error) {
 	began := time.Now()
 	live := m

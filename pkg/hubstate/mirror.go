@@ -13,10 +13,10 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// moved reports whether an entry belongs to the content, not to the file that it is in.
+// moved reports whether an entry is part of the content, and not about the store that it is in.
 func moved(key string) bool { return key != markKey }
 
-// cursor goes through some entries of a store in order.
+// cursor iterates over selected entries of a store in key order.
 type cursor struct {
 	store store.Store
 	of    func(key string) bool
@@ -27,7 +27,7 @@ type cursor struct {
 
 const cursorPage = 1000
 
-// next returns the next entry, false at the end.
+// next returns the next entry, or false at the end.
 func (c *cursor) next(ctx context.Context) (e store.Entry, ok bool, err error) {
 	for {
 		if len(c.page) == 0 && !c.ended {
@@ -46,7 +46,7 @@ func (c *cursor) next(ctx context.Context) (e store.Entry, ok bool, err error) {
 	}
 }
 
-// pair calls see with each key of either store, of some. A side without it has no entry.
+// pair calls see for each selected key that either store has. The entry of a store that lacks the key is nil.
 func pair(ctx context.Context, from, to store.Store, of func(key string) bool, see func(a, b *store.Entry) error) error {
 	left, right := &cursor{store: from, of: of}, &cursor{store: to, of: of}
 	a, inA, err := left.next(ctx)
@@ -77,11 +77,11 @@ func pair(ctx context.Context, from, to store.Store, of func(key string) bool, s
 }
 
 const (
-	mirrorOps   = 100     // below what etcd takes in one transaction
-	mirrorBytes = 1 << 20 // as well
+	mirrorOps   = 100     // less than etcd's limit for a transaction
+	mirrorBytes = 1 << 20 // less than etcd's limit for a request
 )
 
-// mirror makes some entries of a store equal to another one's, and returns how many it changed.
+// mirror makes the selected entries of one store equal to those of another, and returns how many it changed.
 func mirror(ctx context.Context, from, to store.Store, of func(key string) bool) (changed int, err error) {
 	var txn store.Txn
 	size := 0
@@ -119,7 +119,7 @@ func mirror(ctx context.Context, from, to store.Store, of func(key string) bool)
 	return changed, errors.Join(err, flush())
 }
 
-// compare returns the number of entries and a sum over them, or what differs first.
+// compare returns the number of entries and a checksum over them. It fails with the first difference.
 func compare(ctx context.Context, from, to store.Store) (n int, sum string, err error) {
 	digest := sha256.New()
 	err = pair(ctx, from, to, moved, func(a, b *store.Entry) error {

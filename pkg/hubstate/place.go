@@ -18,14 +18,14 @@ import (
 	"navix.sh/atoll/pkg/usage"
 )
 
-// Store is the open store of a kind: a file, or a part of an etcd.
+// Store is an open store of one kind: a file or a part of etcd.
 type Store interface {
 	store.Store
 	store.Sealed
 	// CopyTo writes a consistent copy to a new file.
 	CopyTo(path string) error
 	Schema() uint64
-	// Failure is why the last write failed; nil when it did not.
+	// Failure returns the error of the last write, or nil if it succeeded.
 	Failure() error
 	Register(prometheus.Registerer) error
 }
@@ -42,7 +42,7 @@ type Place struct {
 	Etcd *store.EtcdOptions // without kind, schema and sealer
 }
 
-// EtcdFlags are the flags of a place in etcd.
+// EtcdFlags are the flags for a Place in etcd.
 type EtcdFlags struct {
 	cert, key, ca, prefix, user string
 }
@@ -56,7 +56,7 @@ func (f *EtcdFlags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.user, "etcd-user-file", "", "file with a user of etcd, as NAME:PASSWORD; default: no user, or the certificate's")
 }
 
-// given reports whether a flag that only etcd needs was set.
+// given reports whether a flag was set that only etcd uses.
 func (f *EtcdFlags) given() bool { return f.cert != "" || f.key != "" || f.ca != "" || f.user != "" }
 
 // Place parses bbolt:DIRECTORY or etcd:URL,URL.
@@ -107,7 +107,7 @@ func (p Place) Open(ctx context.Context, kind Kind, sealer *envelope.Sealer) (St
 	if p.Etcd == nil {
 		file, err := OpenSealed(p.Dir, kind, sealer)
 		if err != nil {
-			return nil, err // no typed nil
+			return nil, err // avoids an interface with a typed nil
 		}
 		return file, nil
 	}

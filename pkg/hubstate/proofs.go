@@ -14,16 +14,16 @@ import (
 
 const (
 	proofsKey = "claim-proofs"
-	// maxSecrets bounds the secrets of a hub. Each one comes from a hub that started without its files.
+	// maxSecrets bounds the secrets of a hub. A hub that starts without its files adds one.
 	maxSecrets = 8
 )
 
-// Proofs are the secrets under which a hub stamps its dispatches of claim keys. Both files have them, and so has the copy of the
-// registry: a hub that has lost its ledger still tells what it sent from what a cluster made up.
+// Proofs are the secrets with which a hub signs its dispatches of claim keys. Both files and the copy of the registry contain them, so that
+// a hub that has lost its ledger can still distinguish what it sent from what a cluster invented.
 type Proofs struct {
-	// Secrets verify proofs; the first one also makes them.
+	// Secrets verify proofs. The first one also creates them.
 	Secrets []ProofSecret `json:"secrets,omitempty"`
-	// Since is when a hub with earlier claims made its first secret: those claims have no proof. Zero: there are none.
+	// Since is when a hub that already had claims created its first secret. Claims from before have no proof. Zero: there are no such claims.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -40,7 +40,7 @@ func NewProofSecret() ProofSecret {
 	return ProofSecret{ID: hex.EncodeToString(random[:4]), Key: random[4:]}
 }
 
-// MergeProofs returns the secrets of both, those of newer first. Claims without a proof are as late as either knows.
+// MergeProofs returns the secrets of both, with those of newer first. Since is the later of the two.
 func MergeProofs(newer, older Proofs) Proofs {
 	out := Proofs{Secrets: slices.Clone(newer.Secrets), Since: newer.Since}
 	if older.Since.After(out.Since) {
@@ -62,7 +62,7 @@ func (p Proofs) Equal(other Proofs) bool {
 	})
 }
 
-// LoadProofs reads a file's secrets; none if it has no entry.
+// LoadProofs returns a file's secrets, or none if it has no entry.
 func LoadProofs(ctx context.Context, file store.Store) (Proofs, error) {
 	p, err := load[Proofs](ctx, file, proofsKey)
 	if err != nil || p == nil {
@@ -71,7 +71,7 @@ func LoadProofs(ctx context.Context, file store.Store) (Proofs, error) {
 	return *p, nil
 }
 
-// HoldProofs reads a store's secrets, to be swapped.
+// HoldProofs reads a store's secrets, for SwapProofs.
 func HoldProofs(ctx context.Context, s store.Store) (p Proofs, revision uint64, err error) {
 	held, err := hold[Proofs](ctx, s, proofsKey)
 	if held.Value != nil {
@@ -80,7 +80,7 @@ func HoldProofs(ctx context.Context, s store.Store) (p Proofs, revision uint64, 
 	return p, held.Revision, err
 }
 
-// SwapProofs writes a store's secrets if the entry has a revision still. Otherwise it returns store.ErrConflict.
+// SwapProofs writes a store's secrets if the entry still has the given revision. Otherwise it returns store.ErrConflict.
 func SwapProofs(ctx context.Context, s store.Store, revision uint64, p Proofs) error {
 	_, err := swap(ctx, s, proofsKey, revision, p)
 	return err

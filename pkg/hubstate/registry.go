@@ -17,60 +17,60 @@ import (
 const MaxForgotten = 32
 
 const (
-	// RecordPrefix is what the keys of records begin with.
+	// RecordPrefix is the prefix of the keys of records.
 	RecordPrefix = "cluster/"
-	// CatalogueKey is the entry of the catalogue's id, which the first hub on a registry makes: package catalog of the hub.
+	// CatalogueKey is the key of the catalogue's id, which the first hub on a registry creates: package catalog of the hub.
 	CatalogueKey = "catalog/id"
 )
 
 // Record is the hub's durable state of a cluster: an entry of the registry file.
 type Record struct {
 	ClusterID       string        `json:"clusterID"`
-	UID             string        `json:"uid"` // of its namespace kube-system
+	UID             string        `json:"uid"` // uid of its namespace kube-system
 	Incarnation     uint64        `json:"incarnation"`
-	Term            string        `json:"term"` // whose incarnation that is
+	Term            string        `json:"term"` // term of that incarnation
 	ResourceVersion uint64        `json:"resourceVersion"`
 	RegisteredAt    time.Time     `json:"registeredAt"`
 	Tombstones      []segment.Key `json:"tombstones,omitempty"` // removed Envs, oldest first
 	Draining        bool          `json:"draining,omitempty"`
-	Keys            []string      `json:"keys,omitempty"` // of its certificates (link.PeerKey), latest last
-	// Forgotten are the clusters that had the name and were removed, oldest first. Without a UID no cluster has the name.
+	Keys            []string      `json:"keys,omitempty"` // keys of its certificates (link.PeerKey), latest last
+	// Forgotten are the clusters that had this name and were removed, oldest first. If UID is empty, no cluster has the name now.
 	Forgotten []Forgotten `json:"forgotten,omitempty"`
-	// RefusedKeys are certificate keys that are refused under every name although their cluster is registered, oldest first.
+	// RefusedKeys are certificate keys that are rejected under every name although their cluster is registered, oldest first.
 	RefusedKeys []string `json:"revoked,omitempty"`
-	// RevokedAt is when the cluster's certificates were revoked last; those that were issued before it are refused, unless Keys has their key.
-	// Zero: never, or by a build that did not note it.
+	// RevokedAt is when the cluster's certificates were last revoked. Certificates that were issued before that are rejected, unless Keys
+	// contains their key. Zero: never, or by a build that did not record it.
 	RevokedAt time.Time `json:"revokedAt,omitzero"`
-	// Trust is the hash of the CAs that the cluster trusts, as it acknowledged them; empty: its certificate comes from files.
+	// Trust is the hash of the CAs that the cluster trusts, according to its last acknowledgment. Empty: its certificate comes from files.
 	Trust string `json:"trust,omitempty"`
 	// Issuer is the hash of the CA that signed the certificate of its last stream.
 	Issuer string `json:"issuer,omitempty"`
-	// Scope is what it may serve; nil: everything.
+	// Scope is what the cluster may serve; nil: everything.
 	Scope *Scope `json:"scope,omitempty"`
-	// Revision is that of the entry, in a registry of several replicas; 0: there is none, or there is one replica.
+	// Revision is the revision of the entry if several replicas share the registry. 0: there is no entry, or only one replica.
 	Revision uint64 `json:"-"`
 }
 
 // Forgotten is the tombstone of a cluster.
 type Forgotten struct {
 	UID         string    `json:"uid"`
-	Incarnation uint64    `json:"incarnation"` // so that no older one is accepted if it returns
+	Incarnation uint64    `json:"incarnation"` // so that an older one is not accepted if the cluster returns
 	Term        string    `json:"term"`
 	At          time.Time `json:"at"`
-	Keys        []string  `json:"keys,omitempty"`     // of its certificates: refused under every name
-	Lifted      bool      `json:"lifted,omitempty"`   // it may register again
+	Keys        []string  `json:"keys,omitempty"`     // keys of its certificates, which are rejected under every name
+	Lifted      bool      `json:"lifted,omitempty"`   // the cluster may register again
 	Released    bool      `json:"released,omitempty"` // another cluster may register under the name
 }
 
-// MaxKeys bounds the certificate keys of a cluster, and MaxRevoked those that were revoked; the oldest are dropped first. A process of the
-// hub gives a cluster a certificate each tenth of a certificate's life at most, after a few at once. So certificates of dropped keys have
-// ended, or are old enough for RevokedAt.
+// MaxKeys bounds the certificate keys of a cluster, and MaxRevoked its revoked keys; the oldest are dropped first. After a few at once,
+// each hub process issues at most one certificate per tenth of a certificate's lifetime to a cluster. So a certificate whose key was
+// dropped has expired, or is old enough for RevokedAt.
 const (
 	MaxKeys    = 32
 	MaxRevoked = 256
 )
 
-// Revoke refuses certificate keys from now on.
+// Revoke rejects certificates with these keys from now on.
 func (r *Record) Revoke(keys []string) {
 	revoked := slices.Clone(r.RefusedKeys)
 	for _, key := range keys {
@@ -81,15 +81,16 @@ func (r *Record) Revoke(keys []string) {
 	r.RefusedKeys = revoked[max(0, len(revoked)-MaxRevoked):]
 }
 
-// RevokeBefore refuses certificates that were issued before a time. A later one stays, because the clock may have been set back since.
+// RevokeBefore rejects certificates that were issued before the given time. An existing later time stays, because the clock may have been
+// set back since.
 func (r *Record) RevokeBefore(at time.Time) {
 	if at = at.UTC().Truncate(time.Second); at.After(r.RevokedAt) { // certificates have whole seconds
 		r.RevokedAt = at
 	}
 }
 
-// Invite lets the cluster of a uid register, or stay, under the name, whatever was removed from it before. The certificate keys of before
-// stay refused.
+// Invite allows the cluster with the uid to register under the name, or to keep it, even if it was removed before. The certificate keys
+// from before stay rejected.
 func (r *Record) Invite(uid string) {
 	for i, f := range r.Forgotten {
 		if f.UID == uid && !f.Lifted {
@@ -103,7 +104,7 @@ func (r *Record) Invite(uid string) {
 	}
 }
 
-// AddKey notes a certificate's key, and reports whether it is new.
+// AddKey records a certificate's key, and reports whether it is new.
 func (r *Record) AddKey(key string) bool {
 	if key == "" || slices.Contains(r.Keys, key) {
 		return false
@@ -113,13 +114,13 @@ func (r *Record) AddKey(key string) bool {
 	return true
 }
 
-// Revoked reports whether the name itself is refused: its cluster was removed, and that was not reverted.
+// Revoked reports whether the name itself is rejected, because its cluster was removed and the removal was not reverted.
 func (r *Record) Revoked() bool {
 	last := len(r.Forgotten) - 1
 	return r.UID == "" && last >= 0 && !r.Forgotten[last].Lifted && !r.Forgotten[last].Released
 }
 
-// RevokedKeys are the certificate keys of the clusters that were removed from the name.
+// RevokedKeys returns the certificate keys of the clusters that were removed from the name, and RefusedKeys.
 func (r *Record) RevokedKeys() (keys []string) {
 	for _, f := range r.Forgotten {
 		if !f.Lifted {
@@ -150,7 +151,7 @@ func LoadRecords(ctx context.Context, registry store.Store) ([]Record, error) {
 	return records, nil
 }
 
-// ParseRecord reads the record of an entry.
+// ParseRecord parses the record in an entry.
 func ParseRecord(e store.Entry) (record Record, err error) {
 	if err := json.Unmarshal(e.Value, &record); err != nil {
 		return record, fmt.Errorf("reading registry entry %s: %w", e.Key, err)
@@ -159,7 +160,7 @@ func ParseRecord(e store.Entry) (record Record, err error) {
 	return record, nil
 }
 
-// LoadRecord reads the record of a cluster; false: there is none.
+// LoadRecord returns the record of a cluster, or false if there is none.
 func LoadRecord(ctx context.Context, registry store.Store, clusterID string) (record Record, found bool, err error) {
 	e, found, err := registry.Get(ctx, RecordPrefix+clusterID)
 	if err != nil {
@@ -171,7 +172,7 @@ func LoadRecord(ctx context.Context, registry store.Store, clusterID string) (re
 	return record, found, err
 }
 
-// SwapRecord writes a record if its entry still has the record's revision, and returns the new one. Otherwise it returns
+// SwapRecord writes a record if its entry still has the record's revision, and returns the new revision. Otherwise it returns
 // store.ErrConflict.
 func SwapRecord(ctx context.Context, registry store.Store, record Record) (revision uint64, err error) {
 	value, err := json.Marshal(record)

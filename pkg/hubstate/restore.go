@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
-// Why an archive is refused.
+// Reasons for which an archive is rejected.
 var (
 	ErrArchive = errors.New("the archive is damaged, cut off or none of a hub")
 	ErrExists  = errors.New("there are files of a hub already")
@@ -28,7 +28,7 @@ var (
 
 const maxManifest = 1 << 20
 
-// Inspect reads an archive to its end and compares its checksums.
+// Inspect reads an archive to its end and verifies its checksums.
 func Inspect(r io.Reader) (Manifest, error) {
 	return read(r, func(File) (io.WriteCloser, error) { return discard{io.Discard}, nil })
 }
@@ -37,12 +37,12 @@ type discard struct{ io.Writer }
 
 func (discard) Close() error { return nil }
 
-// asideSuffix is how the names of files end that a restore keeps.
+// asideSuffix is the suffix of the files that a restore keeps.
 const asideSuffix = ".before-restore"
 
-// Restore replaces a data directory's files by an archive's. It keeps existing files beside them, under names that end in
-// ".before-restore", and replaces them only with force, and not while a hub has them open. It merges the clusters of the existing
-// registry into the new one. sealer has the keys of encrypted files; with it the new files are encrypted.
+// Restore replaces the files of a data directory with those of an archive. Without force it fails if files exist; in any case it fails if a
+// hub has them open. It keeps the existing files in the same directory, with names that end in ".before-restore", and merges the clusters
+// of the existing registry into the new one. sealer has the keys of encrypted files; if it is set, the new files are encrypted.
 func Restore(ctx context.Context, r io.Reader, dir string, force bool, sealer *envelope.Sealer) (out Restored, err error) {
 	if err := free(dir, force); err != nil {
 		return out, err
@@ -69,7 +69,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, force bool, sealer *e
 	return out, errors.Join(err, os.RemoveAll(stage))
 }
 
-// free reports whether a directory may get other files.
+// free returns an error if the files of a directory must not be replaced.
 func free(dir string, force bool) error {
 	for _, kind := range []Kind{Claims, Registry} {
 		path := kind.Path(dir)
@@ -88,7 +88,7 @@ func free(dir string, force bool) error {
 	return nil
 }
 
-// read unpacks an archive. What open returned is complete when read returns no error.
+// read unpacks an archive. If it returns no error, everything that it wrote to the writers of open is complete.
 func read(r io.Reader, open func(File) (io.WriteCloser, error)) (Manifest, error) {
 	zipped, err := gzip.NewReader(r)
 	if err != nil {
@@ -108,7 +108,7 @@ func read(r io.Reader, open func(File) (io.WriteCloser, error)) (Manifest, error
 			return Manifest{}, err
 		}
 	}
-	// To the end: gzip's own checksum is there.
+	// Read to the end, where gzip's own checksum is.
 	if _, err := archive.Next(); !errors.Is(err, io.EOF) {
 		return Manifest{}, damaged(err, "it does not end where its manifest says")
 	}
@@ -167,7 +167,7 @@ func extract(archive io.Reader, f File, open func(File) (io.WriteCloser, error))
 	return nil
 }
 
-// markRestored opens the files, which checks and migrates them, and marks them for the hub that starts on them.
+// markRestored opens the files, which checks and migrates them, and marks them as restored for the next hub that starts on them.
 func markRestored(ctx context.Context, dir string, sealer *envelope.Sealer) error {
 	registry, err := OpenSealed(dir, Registry, sealer)
 	if err != nil {
@@ -192,8 +192,8 @@ func markRestored(ctx context.Context, dir string, sealer *envelope.Sealer) erro
 	return errors.Join(err, claims.Close())
 }
 
-// install puts the ledger in place last; because a crash in between then leaves the previous ledger, with a registry that has all
-// its clusters.
+// install moves the ledger into place last. A crash between the two then leaves the previous ledger with a registry that has all its
+// clusters.
 func install(from, to string) error {
 	for _, kind := range []Kind{Registry, Claims} {
 		path := kind.Path(to)
@@ -207,7 +207,7 @@ func install(from, to string) error {
 	return nil
 }
 
-// synced is a file whose content is durable once it is closed.
+// synced is a file that Close makes durable.
 type synced struct{ *os.File }
 
 func create(path string) (synced, error) {
@@ -217,9 +217,9 @@ func create(path string) (synced, error) {
 
 func (s synced) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
-// setAside keeps a file under another name: one that no earlier restore has taken; because a second restore, after one of the wrong
-// archive, must not take what the hub had. Where the file system can, the file stays under its own name until the new one
-// replaces it: a restore that is interrupted in between and repeated still finds the registry.
+// setAside keeps a file under another name that no earlier restore used: a second restore, made because the first used the wrong archive,
+// must not overwrite the hub's original files. If the file system supports links, the file also keeps its own name until the new one
+// replaces it, so that a restore that was interrupted and is repeated still finds the registry.
 func setAside(path string) error {
 	present, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -238,7 +238,7 @@ func setAside(path string) error {
 			return err
 		}
 		if os.SameFile(kept, present) {
-			return nil // an interrupted restore has linked it
+			return nil // an interrupted restore has already linked it
 		}
 		aside = fmt.Sprintf("%s.%d%s", path, n, asideSuffix)
 	}
