@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Bounds of what one program may hold, derived from the federation's size. They are wide: they detect growth with time or with
-// the rate of events, not moderate excess.
+// Bounds on what one program may hold, derived from the size of the federation. They are generous: they detect growth over time or with the
+// rate of events, not moderate excess.
 const (
 	baseGoroutines    = 1000
-	clusterGoroutines = 50 // of a hub, for each cluster
+	clusterGoroutines = 50 // of a hub, per cluster
 	podGoroutines     = 4  // of calls about its sandbox
 	claimGoroutines   = 8  // of a waiting claim and its callers
 	baseBytes         = 512 << 20
-	memberBytes       = 64 << 10 // of a hub, for each member
+	memberBytes       = 64 << 10 // of a hub, per member
 	podBytes          = 256 << 10
-	claimBytes        = 128 << 10     // of a waiting claim
+	claimBytes        = 128 << 10     // per waiting claim
 	maxUnacknowledged = 16            // credits of a stream
-	maxDispatches     = 4*8192 + 4096 // that a worker runs at a time: claims, and other calls
+	maxDispatches     = 4*8192 + 4096 // calls that a worker runs at the same time: claims and others
 	queueOfPool       = 16_384        // twice the default capacity
 	maxEndedRecords   = 100_000
 )
@@ -45,12 +45,12 @@ func (s *Snapshot) sizes() sizes {
 	}
 	n.envs, n.members, n.pools, n.pods = max(n.envs, envs), max(n.members, pools), max(n.pools, pools), max(n.pods, pods)
 	for _, p := range s.Programs {
-		n.waiting += int(p.Values["atoll_worker_claims_waiting"]) // which has a bound of its own
+		n.waiting += int(p.Values["atoll_worker_claims_waiting"]) // bounded separately
 	}
 	return n
 }
 
-// programsAreBounded: a program's use is bounded by the federation's size, not by time or the rate of events.
+// programsAreBounded checks that a program's use is bounded by the federation's size, not by time or by the rate of events.
 func programsAreBounded(s *Snapshot) []Finding {
 	n := s.sizes()
 	type bound struct {
@@ -61,7 +61,7 @@ func programsAreBounded(s *Snapshot) []Finding {
 	both := []bound{
 		{"go_goroutines", baseGoroutines + clusterGoroutines*n.clusters + podGoroutines*n.pods + claimGoroutines*n.waiting,
 			"goroutines by clusters, Pods and claims that wait"},
-		// Not the resident memory, which includes the race detector's and mapped files.
+		// Not the resident memory, which includes that of the race detector and of mapped files.
 		{"go_memstats_sys_bytes", baseBytes + memberBytes*n.members + podBytes*n.pods + claimBytes*n.waiting,
 			"memory by members, Pods and claims that wait"},
 	}

@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// catalogueIsThere: each cluster has the revision of an Env that the hub says it has applied, and no revision that the hub does not know.
-// What the hub takes from its own cluster carries none.
+// catalogueIsThere checks that each cluster has the revision of an Env that the hub reports as applied, and no revision that the hub does
+// not know. Envs that the hub takes from its own cluster have no revision.
 func catalogueIsThere(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -26,9 +26,9 @@ func catalogueIsThere(s *Snapshot) []Finding {
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		if shown := s.Hub.registered()[c.ID]; shown == nil || shown.GetState() != sandboxv1.ClusterState_FRESH {
-			continue // it is given nothing, and the hub knows what it had
+			continue // the hub delivers nothing to it, and knows what it had
 		}
-		revisions, own := map[string]string{}, map[string]bool{} // "": it was not delivered
+		revisions, own := map[string]string{}, map[string]bool{} // "": not delivered
 		for j := range c.Envs {
 			e := &c.Envs[j]
 			if own[envName(e)] = slices.Contains(e.Finalizers, v1alpha1.CatalogFinalizer); own[envName(e)] {
@@ -57,7 +57,7 @@ func catalogueIsThere(s *Snapshot) []Finding {
 	return found
 }
 
-// revisionOf reads ID/REVISION; 0 without one.
+// revisionOf parses the revision of ID/REVISION. It returns 0 if there is none.
 func revisionOf(mark string) (revision int32) {
 	for i := range mark {
 		if mark[i] == '/' {

@@ -11,8 +11,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// ceilingsHold: where the hub divides maxReplicas over clusters, the rooms fit into it, and no cluster holds more than the hub counts.
-// What a cluster held when it joined, or when maxReplicas was lowered, is counted and not a room.
+// ceilingsHold checks that, where the hub divides maxReplicas among clusters, the sum of the rooms does not exceed it, and no cluster holds
+// more than the hub counts. What a cluster held when it joined, or when maxReplicas was lowered, is counted but is not part of a room.
 func ceilingsHold(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -29,7 +29,7 @@ func ceilingsHold(s *Snapshot) []Finding {
 				rooms += int64(share.GetRoom())
 				shown := registered[id]
 				if shown == nil || shown.GetState() != sandboxv1.ClusterState_FRESH {
-					heard = false // it keeps the room that it had
+					heard = false // the cluster keeps its earlier room
 					continue
 				}
 				if held, known := s.held(id, env, a.GetGroup()); known && !share.GetForgotten() && held > int64(share.GetMayHold()) {

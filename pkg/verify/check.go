@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Check returns all that one look shows to be wrong, ordered by invariant, cluster and object.
+// Check returns all violations that a single snapshot shows, ordered by invariant, cluster and object.
 func Check(s *Snapshot) []Finding {
 	var found []Finding
 	for _, check := range []func(*Snapshot) []Finding{
@@ -31,7 +31,7 @@ func Check(s *Snapshot) []Finding {
 	return order(found)
 }
 
-// order sorts findings, and drops duplicates of several checks.
+// order sorts findings, and drops duplicates from several checks.
 func order(found []Finding) []Finding {
 	slices.SortFunc(found, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(number(a.Invariant), number(b.Invariant)), cmp.Compare(a.Cluster, b.Cluster),

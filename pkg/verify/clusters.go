@@ -14,10 +14,10 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// promptly bounds a hub's response from memory, whichever clusters are in trouble.
+// promptly bounds the time of a hub's response from memory, even if clusters are in trouble.
 const promptly = 2 * time.Second
 
-// troubleStaysWhereItIs: a cluster whose worker lives is fresh, whatever happened to others.
+// troubleStaysWhereItIs checks that a cluster whose worker lives is fresh, whatever happens to other clusters.
 func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -55,12 +55,12 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	return append(found, calledStale(s, registered)...)
 }
 
-// away reports whether a cluster gets fewer claims than it could serve, because the hub does not hear it.
+// away reports whether a cluster gets fewer claims than it could serve, because the hub does not hear from it.
 func away(c *sandboxv1.Cluster) bool {
 	return c.GetState() == sandboxv1.ClusterState_SUSPECT || c.GetState() == sandboxv1.ClusterState_UNREACHABLE
 }
 
-// calledStale finds Envs that call a cluster stale although the hub hears it.
+// calledStale finds Envs that report a cluster as stale although the hub hears from it.
 func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -72,7 +72,7 @@ func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Findin
 				continue
 			}
 			_, names, _ := strings.Cut(federated.Message, ": ")
-			names, _, _ = strings.Cut(names, ";") // gaps of the Env follow
+			names, _, _ = strings.Cut(names, ";") // the gaps of the Env follow
 			if slices.ContainsFunc(strings.Split(names, ", "), func(id string) bool { return !current(registered[id]) }) {
 				continue
 			}
@@ -83,7 +83,7 @@ func calledStale(s *Snapshot, registered map[string]*sandboxv1.Cluster) []Findin
 	return found
 }
 
-// clustersServe: each cluster has a leading worker, with or without a hub.
+// clustersServe checks that each cluster has a leading worker, with or without a hub.
 func clustersServe(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -105,14 +105,14 @@ func clustersServe(s *Snapshot) []Finding {
 	return found
 }
 
-// skewed is the smallest clock difference to report. Servers report whole seconds.
+// skewed is the smallest clock difference that is reported. Servers report whole seconds.
 const skewed = 5 * time.Second
 
-// written bounds how far a time on a Pod may be ahead of the API server's. A worker extrapolates from its last response, which
-// may have been in flight for long.
+// written is how far a time on a Pod may be ahead of the API server's. A worker extrapolates from its last response, which may have been in
+// transit for a long time.
 const written = time.Minute
 
-// clocksDecideNothing: durations come from one clock, and persisted times from the API server's.
+// clocksDecideNothing checks that durations come from one clock, and persisted times from the API server's.
 func clocksDecideNothing(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -156,7 +156,7 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 	return found
 }
 
-// Notes are worth knowing and break no invariant: clock differences, and places that were not read.
+// Notes returns observations that violate no invariant: clock differences, and parts that were not read.
 func Notes(s *Snapshot) []string {
 	var notes []string
 	clock := func(of string, c Clock) {
@@ -210,7 +210,7 @@ func aheadOf(d time.Duration) string {
 	return "ahead of"
 }
 
-// identitiesAreBound: a name belongs to one cluster, and a cluster has one name.
+// identitiesAreBound checks that a name belongs to one cluster, and that a cluster has one name.
 func identitiesAreBound(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil

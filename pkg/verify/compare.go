@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// vanished lists the sandboxes that were on live Pods of a cluster in an earlier look, and are on none in a later look at the
-// same cluster. They have ended, or were lost.
+// vanished returns the sandboxes that were on live Pods of a cluster in the earlier snapshot and are on none in the later one. They have
+// ended, or were lost. It skips clusters that the later snapshot does not contain.
 func vanished(before, after *Snapshot) map[string]claimed {
 	looked, there := map[string]bool{}, map[string]bool{}
 	for i := range after.Clusters {
@@ -34,7 +34,8 @@ func vanished(before, after *Snapshot) map[string]claimed {
 	return out
 }
 
-// Compare returns what only two looks show: what was lost, what went back, what stayed on a Pod that changed tenants.
+// Compare returns the violations that only two snapshots show: what was lost, what went back, and what stayed on a Pod after its tenant
+// changed.
 func Compare(before, after *Snapshot) []Finding {
 	var found []Finding
 	if after.Hub != nil {
@@ -104,7 +105,7 @@ func compareHubs(before, after *Hub) []Finding {
 	for _, was := range before.Clusters {
 		c := now[was.GetId()]
 		switch {
-		case c == nil: // probably forgotten by an operator
+		case c == nil: // an operator probably removed it
 		case c.GetUid() != was.GetUid() && was.GetUid() != "":
 			found = append(found, Finding{Invariant: "I12", Cluster: c.GetId(), Object: "cluster " + c.GetId(),
 				Wrong: "its name went from uid " + was.GetUid() + " to " + c.GetUid(), Expected: "a name to stay with its cluster"})

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verify checks a running federation's invariants from outside.
+// Package verify checks the invariants of a running federation from outside.
 //
-// In: hub and clusters (Federation). Out: findings: invariant, cluster, object, what is wrong, what was expected. Look gathers a Snapshot;
-// Check and Compare are pure; Settle repeats them.
+// In: hub and clusters (Federation). Out: findings, each with invariant, cluster, object, what is wrong and what was expected. Look gathers
+// a Snapshot; Check and Compare are pure; Settle repeats them.
 //
-//   - A place that cannot be read hides no findings of others: Blind names it; checks that need it are skipped.
-//   - A finding that may be in transition (a stale view) counts if unchanged for ten seconds, others at one look.
+//   - A part that cannot be read does not hide the findings of others: Blind names it, and checks that need it are skipped.
+//   - A finding that may be transient (a stale view) counts if it is unchanged for ten seconds. Other findings count after one look.
 //   - No check uses this machine's clock.
 //
 // Checks:

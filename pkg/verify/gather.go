@@ -34,18 +34,18 @@ const (
 	incarnationKey   = "incarnation"
 )
 
-// lookTimeout bounds one look at one part of the federation, so that a dead part does not hide the others.
+// lookTimeout bounds the time to read one part of the federation, so that a dead part does not hide the others.
 const lookTimeout = 15 * time.Second
 
-// Federation lists the places to read.
+// Federation lists the parts to read.
 type Federation struct {
 	Clusters []Reader
 	Hub      *HubReader // nil: the hub is not read
-	// Metrics are the URLs of hubs' and workers' metrics, by a distinguishing name.
+	// Metrics are the URLs of the metrics of hubs and workers, by a name that is unique.
 	Metrics map[string]string
 }
 
-// Reader reads one cluster live, without a cache; because a cache may hide the very fault.
+// Reader reads one cluster directly from the API server. It does not use a cache, because the cache may be what is wrong.
 type Reader struct {
 	ID     string
 	Client client.Reader
@@ -55,8 +55,8 @@ type Reader struct {
 	date *dateReader // nil: the server's clock is not read
 }
 
-// NewReader reads the cluster of a client configuration. Its credentials must permit listing Pods, Envs and pools, and reading
-// atoll-system.
+// NewReader returns a Reader for the cluster of a client configuration. Its credentials must permit listing Pods, Envs and pools, and
+// reading atoll-system.
 func NewReader(id string, cfg *rest.Config) (Reader, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -101,7 +101,7 @@ func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// clockAt returns the clock of a server that reported now in the response to a call begun at begin.
+// clockAt returns the clock of a server that reported now in its response to a call that started at begin.
 func clockAt(now, begin time.Time) Clock {
 	return Clock{Now: now, Offset: now.Sub(begin.Add(time.Since(begin) / 2))}
 }
@@ -121,7 +121,7 @@ func (d *dateReader) clock() Clock {
 	return d.last
 }
 
-// Look gathers one snapshot. With a previous one, it asks the hub for the sandboxes that are gone since.
+// Look gathers a snapshot. If previous is not nil, it asks the hub for the sandboxes that have gone since then.
 func (f *Federation) Look(ctx context.Context, previous *Snapshot) *Snapshot {
 	clusters := make([]*Cluster, len(f.Clusters))
 	var hub *Hub
@@ -187,7 +187,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// refused distinguishes a server that refuses us from one that does not respond.
+// refused reports whether a server responds but rejects us.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied:
@@ -223,7 +223,7 @@ func (r *Reader) look(ctx context.Context) (*Cluster, error) {
 	return c, nil
 }
 
-// lookAtWorker reads the worker's objects. A cluster that never had a worker has none.
+// lookAtWorker reads the objects of the worker. A cluster that never had a worker has none.
 func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
 	namespace := cmp.Or(r.Namespace, defaultNamespace)
 	var state corev1.ConfigMap
@@ -248,8 +248,8 @@ func (r *Reader) lookAtWorker(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// leaseOf reads a lease. Its renewTime is from the holder's clock, which may be off. The managed fields have the time of the
-// API server's last write, by the same clock as now.
+// leaseOf converts a lease. It does not use renewTime, which is from the holder's clock and may be wrong, but the time of the API server's
+// last write in the managed fields, which is from the same clock as now.
 func leaseOf(l *coordinationv1.Lease, now time.Time) *Lease {
 	out := &Lease{}
 	if l.Spec.HolderIdentity != nil {

@@ -29,7 +29,7 @@ type HubReader struct {
 	Hub       sandboxv1.HubClient
 }
 
-// NewHubReader reads the hub at the end of a connection.
+// NewHubReader returns a reader for the hub at the other end of a connection.
 func NewHubReader(conn grpc.ClientConnInterface) *HubReader {
 	return &HubReader{
 		Clusters: sandboxv1.NewClustersClient(conn), Envs: sandboxv1.NewEnvsClient(conn),
@@ -39,15 +39,15 @@ func NewHubReader(conn grpc.ClientConnInterface) *HubReader {
 
 const (
 	pageSize = 1000
-	// envsPage is smaller; because an Env names all its clusters with their members, and a response of over 4 MiB fails.
+	// envsPage is smaller, because an Env lists all its clusters with their members, and a response of more than 4 MiB fails.
 	envsPage = 100
-	// maxAsked bounds how many claim keys, and how many sandboxes, one look asks the hub for individually.
+	// maxAsked bounds how many claim keys, and how many sandboxes, one look reads individually.
 	maxAsked = 500
 )
 
 func (r *HubReader) look(ctx context.Context) (*Hub, error) {
 	h := &Hub{}
-	// The first call includes the connection's set-up.
+	// The first call includes the setup of the connection.
 	clusters, err := r.Clusters.ListClusters(ctx, &sandboxv1.ListClustersRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
@@ -74,7 +74,7 @@ func (r *HubReader) look(ctx context.Context) (*Hub, error) {
 			return nil, fmt.Errorf("listing sandboxes: %w", err)
 		}
 		for _, sandbox := range page.GetSandboxes() {
-			if sandbox.GetStaleAge() == nil { // else its cluster is silent
+			if sandbox.GetStaleAge() == nil { // otherwise its cluster is silent
 				h.Sandboxes = append(h.Sandboxes, sandbox)
 			}
 		}
@@ -110,7 +110,7 @@ func (r *HubReader) lookAtStatus(ctx context.Context, h *Hub) error {
 	return nil
 }
 
-// lookUp asks for the claim keys of live Pods, and for the sandboxes that are gone since the previous look.
+// lookUp reads the claim keys of live Pods, and the sandboxes that have gone since the previous snapshot.
 func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	s.Hub.Claims, s.Hub.Ended = map[string]*sandboxv1.Claim{}, map[string]*sandboxv1.Sandbox{}
 	for _, c := range s.live() {
@@ -142,7 +142,7 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	return nil
 }
 
-// answered reports whether the hub responded, even with nothing. A cluster that does not respond is no error.
+// answered reports whether the hub responded, be it with NotFound. It is not an error if a cluster does not respond.
 func answered(err error) (bool, error) {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound:

@@ -11,14 +11,14 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Identity labels that a template may set as well, for the scheduler.
+// Identity labels that a template may also set, for the scheduler.
 var tenantLabels = []string{v1alpha1.LabelTeam, v1alpha1.LabelUser}
 
 var identityLabels = append([]string{v1alpha1.SandboxIDLabelKey, v1alpha1.ClaimKeyHashLabelKey}, tenantLabels...)
 
 var identityAnnotations = slices.Concat(v1alpha1.TenantAnnotationKeys, tenantLabels)
 
-// idleIsClean: an idle Pod carries nothing of a tenant. An annotation of "" counts as absent.
+// idleIsClean checks that an idle Pod carries nothing of a tenant. An annotation with the value "" counts as absent.
 func idleIsClean(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -72,14 +72,14 @@ func containers(p *corev1.Pod) []string {
 	return ids
 }
 
-// tenantsContainer returns a container that an idle Pod has now, and had with a tenant.
+// tenantsContainer returns the id of a container of an idle Pod that existed while the Pod had a tenant, or "".
 func tenantsContainer(before, after *corev1.Pod) string {
 	if !busy(before) && phase(before) != v1alpha1.SandboxPhaseStopping || phase(after) != v1alpha1.SandboxPhaseIdle {
 		return ""
 	}
 	had := containers(before)
 	if phase(before) == v1alpha1.SandboxPhaseStopping {
-		// The idle image may run by then; the release recorded the tenant's container.
+		// The idle image may have been running already; the release recorded the tenant's container.
 		had = []string{before.Annotations[v1alpha1.SandboxContainerIDAnnotationKey]}
 	}
 	for _, id := range containers(after) {

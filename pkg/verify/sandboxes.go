@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// sandboxesOnOnePod: a sandbox is on one Pod, under the id that its cluster minted.
+// sandboxesOnOnePod checks that a sandbox is on one Pod, under the id that its cluster created.
 func sandboxesOnOnePod(s *Snapshot) []Finding {
 	var found []Finding
 	first := map[string]claimed{}
@@ -44,7 +44,8 @@ func sandboxesOnOnePod(s *Snapshot) []Finding {
 	return found
 }
 
-// claimsAreOrdered: nothing is written under an incarnation that was never persisted, and the hub accepts none.
+// claimsAreOrdered checks that nothing is written under an incarnation that was never persisted, and that the hub accepts no such
+// incarnation.
 func claimsAreOrdered(s *Snapshot) []Finding {
 	var found []Finding
 	for _, c := range s.live() {
@@ -61,8 +62,8 @@ func claimsAreOrdered(s *Snapshot) []Finding {
 	return found
 }
 
-// keysOnOnePod: each claim key has one live Pod. A second one may be about to end, unacknowledged. The keys of a forgotten
-// cluster are abandoned: they may be claimed elsewhere.
+// keysOnOnePod checks that each claim key has one live Pod. A second Pod may exist for a moment, unacknowledged, before it ends. Keys of a
+// forgotten cluster are abandoned and may be claimed elsewhere.
 func keysOnOnePod(s *Snapshot) []Finding {
 	var found []Finding
 	first, forgotten := map[string]claimed{}, s.forgotten()
@@ -82,8 +83,8 @@ func keysOnOnePod(s *Snapshot) []Finding {
 	return found
 }
 
-// keysOfOneSpace: a client that falls back to a worker's local API with a key that the hub has in another cluster gets a second
-// sandbox, which no hub ends.
+// keysOfOneSpace finds a key that a client used at the hub and at the local API of a worker in another cluster, as a fallback. It then has
+// a second sandbox, which no hub ends.
 func keysOfOneSpace(s *Snapshot) []Finding {
 	type key struct{ team, namespace, key string }
 	keyOf := func(p *corev1.Pod) key {
@@ -110,8 +111,8 @@ func keysOfOneSpace(s *Snapshot) []Finding {
 	return found
 }
 
-// hubKey returns the key of a Pod that was claimed through a hub. Keys of workers' local APIs have a name space of their own,
-// visible in the hash.
+// hubKey returns the key of a Pod that was claimed through a hub. Keys of workers' local APIs have their own name space, so their hashes
+// differ.
 func hubKey(p *corev1.Pod) (hash string, request *sandboxv1.GetClaimRequest) {
 	key, team := p.Annotations[v1alpha1.ClaimKeyAnnotationKey], p.Annotations[v1alpha1.LabelTeam]
 	hash = p.Labels[v1alpha1.ClaimKeyHashLabelKey]
@@ -122,7 +123,7 @@ func hubKey(p *corev1.Pod) (hash string, request *sandboxv1.GetClaimRequest) {
 	return hash, &sandboxv1.GetClaimRequest{ClaimKey: key, Namespace: p.Namespace, Team: team}
 }
 
-// keysAsTheHubKnows: a Pod carries a key because the hub sent it.
+// keysAsTheHubKnows checks that every key on a Pod was sent by the hub.
 func keysAsTheHubKnows(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -152,7 +153,7 @@ func keysAsTheHubKnows(s *Snapshot) []Finding {
 	return found
 }
 
-// hubListsSandboxes: the hub lists the sandboxes on Pods, all of them and nothing else.
+// hubListsSandboxes checks that the hub lists exactly the sandboxes that are on Pods.
 func hubListsSandboxes(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -195,7 +196,7 @@ func hubListsSandboxes(s *Snapshot) []Finding {
 	return found
 }
 
-// sandboxesAreLeftAlone: no part of Atoll ends a running sandbox without its release.
+// sandboxesAreLeftAlone checks that no part of Atoll ends a running sandbox without a release.
 func sandboxesAreLeftAlone(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -224,7 +225,7 @@ func sandboxesAreLeftAlone(s *Snapshot) []Finding {
 	return found
 }
 
-// poolStays reports whether the Pod's pool stays. Deleting a pool, or its Env, ends its sandboxes.
+// poolStays reports whether the Pod's pool exists and is not being deleted. Deleting a pool or its Env ends the pool's sandboxes.
 func poolStays(c *Cluster, p *corev1.Pod) bool {
 	pool := poolOf(c, p.Namespace, p.Labels[v1alpha1.SandboxPoolLabelKey])
 	return pool != nil && pool.DeletionTimestamp == nil
@@ -239,7 +240,7 @@ func poolOf(c *Cluster, namespace, name string) *v1alpha1.SandboxPool {
 	return nil
 }
 
-// disrupted reports whether Kubernetes removes the Pod: an eviction, a preemption, a lost node.
+// disrupted reports whether Kubernetes is removing the Pod: eviction, preemption or a lost node.
 func disrupted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue

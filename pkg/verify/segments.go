@@ -18,7 +18,7 @@ const (
 	syncManager   = "atoll-sync"
 )
 
-// segmentsHaveOneWriter: the worker owns the local segment, the sync path the foreign ones.
+// segmentsHaveOneWriter checks that the worker owns the local segment, and the sync path the foreign ones.
 func segmentsHaveOneWriter(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -61,7 +61,7 @@ func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 				Clusters map[string]json.RawMessage `json:"f:clusters"`
 			} `json:"f:status"`
 		}
-		// Only this form has the API server's own bytes. A field set that does not parse owns nothing.
+		// Only the raw form has the bytes of the API server. A field set that cannot be parsed owns nothing.
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 			continue
 		}
@@ -81,7 +81,7 @@ func ownedSegments(e *v1alpha1.SandboxEnv, manager string) []string {
 // segmentKey is one cluster's part of one Env.
 type segmentKey struct{ cluster, env string }
 
-// owners returns the local segments: each cluster's report of itself. A segment without members reports nothing.
+// owners returns the local segments, in which each cluster reports about itself. A segment without members reports nothing.
 func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 	out := map[segmentKey]v1alpha1.EnvClusterStatus{}
 	for i := range s.Clusters {
@@ -102,7 +102,8 @@ func (s *Snapshot) owners() map[segmentKey]v1alpha1.EnvClusterStatus {
 	return out
 }
 
-// standsAlone reports whether a pool belongs to no Env, and its segment then: the one member of an Env of its name.
+// standsAlone reports whether a pool belongs to no Env. If so, it also returns the pool's segment, which is that of an Env with the pool's
+// name and this one member.
 func standsAlone(c *Cluster, pool *v1alpha1.SandboxPool) (segmentKey, v1alpha1.EnvClusterStatus, bool) {
 	k := segmentKey{c.ID, pool.Namespace + "/" + pool.Name}
 	label := pool.Labels[v1alpha1.LabelEnv]
@@ -120,8 +121,8 @@ func standsAlone(c *Cluster, pool *v1alpha1.SandboxPool) (segmentKey, v1alpha1.E
 	}}}, true
 }
 
-// foreignEqualsOwners compares every foreign segment with its owner's. It skips clusters that were not read, and clusters that
-// the hub does not hear, whose last known segment others show.
+// foreignEqualsOwners compares every foreign segment with the owner's. It skips clusters that were not read, and clusters that the hub does
+// not hear from, whose last known segment other clusters show.
 func foreignEqualsOwners(s *Snapshot) []Finding {
 	if s.hubLost() {
 		return nil
@@ -171,7 +172,7 @@ func foreignEqualsOwners(s *Snapshot) []Finding {
 	return found
 }
 
-// total begins the name of a member that stands for several, in segments that were collapsed to fit.
+// total is the prefix of the name of a member that represents several members, in a segment that was collapsed to fit.
 const total = "total:"
 
 // alike compares the parts of a local segment that a foreign one carries: counts and state, no resources and no times.
@@ -206,7 +207,7 @@ func join(members []string) string {
 	return "[" + strings.Join(members, "; ") + "]"
 }
 
-// hubEqualsOwners: the merged view has every owner's segment unchanged, and none without an owner.
+// hubEqualsOwners checks that the merged view contains every owner's segment unchanged, and none without an owner.
 func hubEqualsOwners(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -259,7 +260,7 @@ func hubSummary(c *sandboxv1.EnvCluster) string {
 	return join(members)
 }
 
-// registrationsEnd: a removed cluster appears nowhere.
+// registrationsEnd checks that a removed cluster appears nowhere.
 func registrationsEnd(s *Snapshot) []Finding {
 	if s.Hub == nil {
 		return nil
@@ -293,7 +294,7 @@ func registrationsEnd(s *Snapshot) []Finding {
 	return found
 }
 
-// segmentsAreTrue: the local segment equals the cluster's contents, with or without a hub.
+// segmentsAreTrue checks that the local segment equals the content of the cluster, with or without a hub.
 func segmentsAreTrue(s *Snapshot) []Finding {
 	var found []Finding
 	for i := range s.Clusters {
@@ -333,14 +334,14 @@ func memberSays(m v1alpha1.EnvObservedMember) string {
 	return fmt.Sprintf("%s idle=%d running=%d replicas=%d", m.Name, m.IdleCount, m.RunningCount, m.CurrentReplicas)
 }
 
-// memberIs computes the segment's entry from the member's pool and its Pods.
+// memberIs computes the segment's entry from the member's pool and the pool's Pods.
 func memberIs(c *Cluster, e *v1alpha1.SandboxEnv, m v1alpha1.EnvObservedMember) string {
 	pool := poolOf(c, e.Namespace, m.Name)
 	switch {
 	case pool == nil, pool.DeletionTimestamp != nil:
 		return m.Name + " is missing"
 	case pool.Labels[v1alpha1.LabelEnv] != e.Name:
-		return memberSays(m) // another owner's pool of this name: the Env's conditions report it
+		return memberSays(m) // the pool of this name has another owner; the Env's conditions report it
 	}
 	var idle, running int
 	for i := range c.Pods {

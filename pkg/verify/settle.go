@@ -11,10 +11,10 @@ import (
 const (
 	// interval is the time between two looks.
 	interval = 500 * time.Millisecond
-	// lasting is how long a transient finding must stand unchanged to be wrong. Views of others are renewed every 3 s; every
-	// view is checked against its source every 10 s.
+	// lasting is how long a transient finding must be unchanged to count as wrong. Views of other clusters are renewed every 3 s; every view
+	// is checked against its source every 10 s.
 	lasting = 10 * time.Second
-	// blindPatience bounds the wait for a part that cannot be read.
+	// blindPatience bounds how long to wait for a part that cannot be read.
 	blindPatience = 5 * time.Second
 )
 
@@ -22,7 +22,7 @@ const (
 type Result struct {
 	Findings []Finding `json:"findings"`
 	Notes    []string  `json:"notes,omitempty"`
-	// Blind is what the last look could not read.
+	// Blind lists what the last look could not read.
 	Blind []string `json:"notLookedAt,omitempty"`
 	Looks int      `json:"looks"`
 }
@@ -42,8 +42,8 @@ func (r Result) Err() error {
 	return fmt.Errorf("verify, after %d looks:%s", r.Looks, text)
 }
 
-// Settle looks at the federation at least twice, and again until nothing is wrong or patience has passed. A transient finding
-// is wrong only if it stands unchanged at the end; any other finding is wrong if any look saw it.
+// Settle looks at the federation at least twice, and continues until nothing is wrong or patience is over. A transient finding counts only
+// if it is unchanged at the end. Any other finding counts if any look saw it.
 func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result {
 	begin := time.Now()
 	grace := min(lasting, patience/2)
@@ -55,12 +55,12 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	for {
 		last := f.Look(ctx, j.first)
 		if ctx.Err() != nil && j.looks > 1 {
-			return j.result(time.Now(), grace) // that look was cut off, and shows only that
+			return j.result(time.Now(), grace) // that look was cut off, and shows nothing but that
 		}
 		clean := j.take(last, time.Now())
 		spent := time.Since(begin)
 		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
-		// Late findings get their time as well.
+		// Findings that appear late also get their time.
 		over := spent >= patience && j.young(time.Now(), grace) == 0 || spent >= patience+grace
 		if j.looks > 1 && (clean && !unseen || over) {
 			return j.result(time.Now(), grace)
@@ -73,21 +73,21 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	}
 }
 
-// judge sums up looks.
+// judge accumulates looks.
 type judge struct {
 	first, last *Snapshot
 	looks       int
-	// found are the last look's findings, and all findings that are not transient, by their common part.
+	// found are the findings of the last look, and all findings so far that are not transient, by Finding.same.
 	found map[Finding]seen
 }
 
-// seen is the last sighting of a finding, and since when it stands.
+// seen is the latest version of a finding, and since when it exists.
 type seen struct {
 	Finding
 	since time.Time
 }
 
-// take adds one look, and reports whether nothing is wrong.
+// take adds one look. It reports whether nothing is wrong.
 func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	found := Check(s)
 	if j.first == nil {
@@ -114,7 +114,7 @@ func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
 	return len(next) == 0
 }
 
-// young counts the findings that may still pass.
+// young counts the transient findings that may still disappear.
 func (j *judge) young(now time.Time, grace time.Duration) (n int) {
 	for _, f := range j.found {
 		if f.passing && now.Sub(f.since) < grace {

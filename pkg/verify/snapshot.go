@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Snapshot is one look at a federation. What could not be read is absent, and named in Blind.
+// Snapshot is the result of one look at a federation. Parts that could not be read are absent, and named in Blind.
 type Snapshot struct {
 	Clusters []Cluster
 	Hub      *Hub // nil: not read
@@ -25,13 +25,13 @@ type Snapshot struct {
 type Blind struct {
 	What string // "hub", "cluster east", "metrics http://…"
 	Why  string
-	// Refused: it responds, and refuses us.
+	// Refused means that the part responds but rejects us.
 	Refused bool
 }
 
 func (b Blind) String() string { return b.What + ": " + b.Why }
 
-// hubLost reports whether a hub exists and does not respond: then no cluster learns of others' changes.
+// hubLost reports whether there is a hub that does not respond. Clusters then learn of no changes in other clusters.
 func (s *Snapshot) hubLost() bool {
 	for _, b := range s.Blind {
 		if b.What == hubName {
@@ -51,7 +51,7 @@ type Cluster struct {
 	Envs  []v1alpha1.SandboxEnv
 	Pools []v1alpha1.SandboxPool
 	Lease *Lease // nil: no lease
-	// Incarnation is the highest one that a worker has persisted here; 0: none.
+	// Incarnation is the highest one that a worker persisted in this cluster; 0: none.
 	Incarnation uint64
 	Clock       Clock
 }
@@ -60,7 +60,7 @@ type Cluster struct {
 type Lease struct {
 	Holder   string
 	Duration time.Duration
-	// Age is the time since the last renewal, by the API server's clock alone. Nil if unknown.
+	// Age is the time since the last renewal, measured only by the API server's clock. Nil if unknown.
 	Age *time.Duration
 }
 
@@ -77,15 +77,16 @@ type Hub struct {
 	Sandboxes []*sandboxv1.Sandbox
 	// Silent are the clusters whose sandboxes the hub could not list.
 	Silent []string
-	// Claims are the hub's entries for the keys of live Pods, by the keys' hash. Nil: the hub has no such key.
+	// Claims are the hub's entries for the keys of live Pods, by hash of the key. A nil entry means that the hub does not have the key.
 	Claims map[string]*sandboxv1.Claim
-	// Ended are the hub's entries for sandboxes that an earlier look saw and this one does not, by id. Nil: it has none.
+	// Ended are the hub's entries for sandboxes that an earlier look saw and this one does not, by id. A nil entry means that the hub has
+	// none.
 	Ended  map[string]*sandboxv1.Sandbox
 	Status *sandboxv1.HubStatus // nil: this hub does not report it
-	// Replicas are those of the hub, as one of them sees them; empty: an older hub.
+	// Replicas are the replicas of the hub as one of them sees them; empty for an older hub.
 	Replicas []*sandboxv1.Replica
 	Clock    Clock
-	// Slowest is the longest call that the hub serves from memory.
+	// Slowest is the duration of the slowest call that the hub serves from memory.
 	Slowest time.Duration
 }
 
@@ -96,21 +97,21 @@ type Program struct {
 	Values map[string]float64
 }
 
-// Finding is one thing that is wrong.
+// Finding is a violation of an invariant.
 type Finding struct {
 	Invariant string `json:"invariant"` // I1, I2, …
-	Cluster   string `json:"cluster"`   // "hub" if it is about no cluster in particular
+	Cluster   string `json:"cluster"`   // "hub" if the finding is not about a particular cluster
 	Object    string `json:"object"`    // kind and name
 	Wrong     string `json:"wrong"`
 	Expected  string `json:"expected"`
 
-	// passing marks what may be so for a moment; because views follow changes with a delay.
+	// passing marks a finding that may be transient, because views follow changes with a delay.
 	passing bool
-	// standing names the finding where Wrong has a measure that changes meanwhile; empty: Wrong does.
+	// standing identifies the finding if Wrong contains a value that changes between looks. If it is empty, Wrong and Expected identify it.
 	standing string
 }
 
-// same is the part that two sightings of one finding share.
+// same returns the part of a finding that is equal at each sighting.
 func (f Finding) same() Finding {
 	if f.standing != "" {
 		f.Wrong, f.Expected = "", ""
@@ -131,7 +132,7 @@ type claimed struct {
 func (c claimed) id() string     { return c.pod.Labels[v1alpha1.SandboxIDLabelKey] }
 func (c claimed) String() string { return podName(c.pod) + " in " + c.cluster.ID }
 
-// live lists the claimed Pods.
+// live returns the claimed Pods.
 func (s *Snapshot) live() []claimed {
 	var out []claimed
 	for i := range s.Clusters {
@@ -159,10 +160,10 @@ func envName(e *v1alpha1.SandboxEnv) string { return e.Namespace + "/" + e.Name 
 
 func envObject(e *v1alpha1.SandboxEnv) string { return "env " + envName(e) }
 
-// fresh is the age up to which the hub takes a cluster's view for current.
+// fresh is the age up to which the hub considers the view of a cluster current.
 const fresh = 15 * time.Second
 
-// current reports whether the hub's view of a cluster should be true now.
+// current reports whether the hub's view of a cluster should be accurate now.
 func current(c *sandboxv1.Cluster) bool {
 	switch c.GetState() {
 	case sandboxv1.ClusterState_FRESH:
@@ -174,7 +175,8 @@ func current(c *sandboxv1.Cluster) bool {
 	}
 }
 
-// forgotten returns which clusters do not belong to the federation, as far as the hub can be asked.
+// forgotten returns a function that reports whether a cluster is not part of the federation. Without a hub to ask, the function returns
+// false.
 func (s *Snapshot) forgotten() func(cluster string) bool {
 	if s.Hub == nil {
 		return func(string) bool { return false }
@@ -192,12 +194,12 @@ func (h *Hub) registered() map[string]*sandboxv1.Cluster {
 	return out
 }
 
-// leads reports whether a worker holds the cluster's lease, as far as can be seen.
+// leads reports whether a worker holds the cluster's lease, as far as this can be determined.
 func (c *Cluster) leads() bool {
 	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
 }
 
-// leaseSlack covers twice the whole seconds of API servers' times, and a slow write.
+// leaseSlack allows for two roundings to whole seconds in times of API servers, and for a slow write.
 const leaseSlack = 5 * time.Second
 
 func list(items []string) string { return strings.Join(items, ", ") }
