@@ -18,31 +18,31 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Template is a name that a build has made: an image for claims of an Env.
+// Template is a name that a build registered: an image for claims of an Env.
 type Template struct {
 	Name  string `json:"name"`
-	Team  string `json:"team"` // whose it is; empty: of callers without a team
+	Team  string `json:"team"` // owner of the template; empty: callers without a team
 	Build string `json:"build"`
 	Env   string `json:"env"`             // NAME or NAMESPACE/NAME
-	Image string `json:"image,omitempty"` // empty: the Env's own
-	// State is that of the build: Building, Failed; empty: ready.
+	Image string `json:"image,omitempty"` // empty: the image of the Env
+	// State is the state of the build: Building, Failed, or "" if it is ready.
 	State     string    `json:"state,omitempty"`
 	Reason    string    `json:"reason,omitempty"` // of Failed
 	Begun     time.Time `json:"begun,omitzero"`
-	Sandboxes int       `json:"sandboxes,omitempty"` // that the build has tried the image with
+	Sandboxes int       `json:"sandboxes,omitempty"` // number of sandboxes in which the build tries the image
 }
 
-// Templates keeps them.
+// Templates stores templates.
 type Templates interface {
-	// Find returns those of a name, of any team.
+	// Find returns the templates with a name, of all teams.
 	Find(ctx context.Context, name string) ([]Template, error)
-	// Room returns why one cannot be added; nil if it can.
+	// Room returns an error if t cannot be added because there are too many.
 	Room(ctx context.Context, t Template) error
-	// Put adds one, or replaces that of the same name and team.
+	// Put adds a template, or replaces the one with the same name and team.
 	Put(ctx context.Context, t Template) error
-	// Settle changes the state of one, unless another build has replaced it.
+	// Settle stores the state of a template, unless another build has replaced the template.
 	Settle(ctx context.Context, t Template) error
-	// Delete removes it, if it is there.
+	// Delete removes a template if it exists.
 	Delete(ctx context.Context, name, team string) error
 }
 
@@ -52,7 +52,7 @@ const maxImage = 512
 
 const validTemplateText = "1 to 128 of a-z, 0-9, - and _, beginning with a letter or digit"
 
-// build is what a client asks to be built.
+// build is a client's request for a build.
 type build struct {
 	FromImage         string         `json:"fromImage"`
 	FromTemplate      string         `json:"fromTemplate"`
@@ -64,7 +64,7 @@ type build struct {
 
 const buildAdvice = "build the image elsewhere and name it with fromImage alone"
 
-// check refuses all but an image, or an Env, by itself.
+// check rejects a build that is anything but an unmodified image or Env.
 func (b *build) check() error {
 	switch {
 	case len(b.Steps) > 0 || b.StartCmd != "" || b.ReadyCmd != "":
@@ -82,7 +82,7 @@ func (b *build) check() error {
 	return nil
 }
 
-// teamFor returns the caller's team, if it may create sandboxes of an Env.
+// teamFor returns the caller's team, or an error if the caller may not create sandboxes of an Env.
 func (g *Gateway) teamFor(r *http.Request, env string) (string, error) {
 	namespace, name := envOf(env)
 	said := &sandboxv1.CheckAccessResponse{}
@@ -99,11 +99,11 @@ func (g *Gateway) teamFor(r *http.Request, env string) (string, error) {
 	return said.GetTeam(), nil
 }
 
-// newTemplate serves the first call of a build. Nothing is kept yet.
+// newTemplate serves the first call of a build. It stores nothing.
 func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 	var in struct {
 		Name  string   `json:"name"`
-		Alias string   `json:"alias"` // the older word
+		Alias string   `json:"alias"` // older name of the field
 		Tags  []string `json:"tags"`
 	}
 	if err := read(r, &in); err != nil {
@@ -129,7 +129,7 @@ func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 	}}, nil
 }
 
-// build registers an image for claims of the Env of builds, and has nodes pull it.
+// build registers an image for claims of the Env for builds, and makes nodes pull it.
 func (g *Gateway) build(r *http.Request) (response, error) {
 	name, id := r.PathValue("template"), r.PathValue("build")
 	if !validTemplate.MatchString(name) || !validID.MatchString(id) {
@@ -159,7 +159,7 @@ func (g *Gateway) build(r *http.Request) (response, error) {
 	}
 	t.Begun = g.opts.Now().UTC()
 	if t.Image != "" && g.opts.BuildSandboxes > 0 {
-		// Put looks for room as well; but by then sandboxes would have tried the image.
+		// Put checks for room too, but by then sandboxes would have tried the image.
 		if err := g.opts.Templates.Room(r.Context(), t); err != nil {
 			return response{}, err
 		}
@@ -174,7 +174,7 @@ func (g *Gateway) build(r *http.Request) (response, error) {
 	return response{status: http.StatusAccepted}, nil
 }
 
-// template is what a create's templateID stands for: one of the caller's team, else an Env.
+// template resolves the templateID of a create: a template of the caller's team, else an Env.
 func (g *Gateway) template(r *http.Request, id string) (Template, error) {
 	found, err := g.own(r, id)
 	if found == nil {
@@ -183,7 +183,7 @@ func (g *Gateway) template(r *http.Request, id string) (Template, error) {
 	return *found, err
 }
 
-// own returns the template of the caller's team; nil: there is none.
+// own returns the template of the caller's team, or nil if there is none.
 func (g *Gateway) own(r *http.Request, name string) (*Template, error) {
 	if g.opts.Templates == nil || !validTemplate.MatchString(name) {
 		return nil, nil
@@ -204,7 +204,7 @@ func (g *Gateway) own(r *http.Request, name string) (*Template, error) {
 	return nil, nil
 }
 
-// known is own, or an error if there is none.
+// known is own, but returns an error if there is no template.
 func (g *Gateway) known(r *http.Request) (*Template, error) {
 	name := r.PathValue("template")
 	t, err := g.own(r, name)
@@ -261,7 +261,7 @@ func (g *Gateway) deleteTemplate(r *http.Request) (response, error) {
 	return response{status: http.StatusNoContent}, g.opts.Templates.Delete(r.Context(), t.Name, t.Team)
 }
 
-// envOf splits NAMESPACE/NAME, or NAME, which is in the namespace default.
+// envOf splits NAMESPACE/NAME. A NAME alone is in the namespace default.
 func envOf(id string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(id, "/"); ok {
 		return namespace, name
@@ -269,7 +269,7 @@ func envOf(id string) (namespace, name string) {
 	return "default", id
 }
 
-// routeTemplates serves builds, where they are kept.
+// routeTemplates registers the routes for builds, if templates are stored.
 func (g *Gateway) routeTemplates(handle func(pattern string, f func(*http.Request) (response, error))) {
 	const advice = "an Env is a template; apply a SandboxEnv"
 	refused := func(*http.Request) (response, error) { return response{}, absent("this call about templates", advice) }

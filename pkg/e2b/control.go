@@ -24,15 +24,15 @@ import (
 
 const (
 	sandboxesPath = "/v1/sandboxes"
-	// initTimeout bounds how long the daemon of a sandbox that runs may take to respond.
+	// initTimeout bounds how long the daemon of a running sandbox may take to respond.
 	initTimeout = 20 * time.Second
 	initPause   = 200 * time.Millisecond
 	maxPage     = 100
-	// pausedFor is how many seconds a paused sandbox lives.
+	// pausedFor is the lifetime of a paused sandbox in seconds.
 	pausedFor = 30 * 24 * 3600
 )
 
-// read decodes a body; without one the zero value stays.
+// read decodes a body. An empty body leaves the zero value.
 func read(r *http.Request, into any) error {
 	err := json.NewDecoder(r.Body).Decode(into)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -41,7 +41,7 @@ func read(r *http.Request, into any) error {
 	return nil
 }
 
-// pathOf is a sandbox's path in the public API.
+// pathOf returns the path of a sandbox in the public API.
 func pathOf(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !validID.MatchString(id) {
@@ -52,9 +52,9 @@ func pathOf(r *http.Request) (string, error) {
 
 func clip(text string) string { return text[:min(len(text), 63)] }
 
-// create claims a sandbox and hands its environment to the daemon. One whose daemon does not respond is released.
+// create claims a sandbox and passes its environment to the daemon. It releases a sandbox whose daemon does not respond.
 func (g *Gateway) create(r *http.Request) (response, error) {
-	// Version 0 of the SDK speaks to another daemon, by JSON-RPC over WebSocket.
+	// Version 0 of the SDK uses another daemon, with JSON-RPC over WebSocket.
 	if version := r.Header.Get("Package_version"); strings.HasPrefix(version, "0.") && r.Header.Get("Publisher") == "e2b" {
 		return response{}, absent("version "+clip(version)+" of the SDK", "use version 1.0 or newer")
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 	return g.admit(r, sandbox, http.StatusCreated)
 }
 
-// busy tells a client that it may come again where no Pod was idle in time; because clients take a 504 for a fault.
+// busy converts a deadline, which means that no Pod was idle in time, to a 503 with Retry-After, because clients treat a 504 as a fault.
 func busy(err error) error {
 	var late *refusal
 	if !errors.As(err, &late) || late.reason != string(problem.Deadline) {
@@ -122,7 +122,7 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 	}
 }
 
-// admit is the response to a client that may use a sandbox.
+// admit returns the response with which a client can use a sandbox.
 func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) (response, error) {
 	token, err := g.token(r, s.GetId())
 	if err != nil {
@@ -134,7 +134,7 @@ func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) (resp
 	}}, nil
 }
 
-// token is that with which a request's caller reaches a sandbox.
+// token returns the token with which the request's caller can reach a sandbox.
 func (g *Gateway) token(r *http.Request, id string) (string, error) {
 	return g.sealer.seal(id, apiKey(r.Header.Get("X-Api-Key")))
 }
@@ -144,7 +144,7 @@ func over(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() == sandboxv1.Phase_STOPPING || s.GetPhase() == sandboxv1.Phase_ENDED
 }
 
-// live returns a sandbox that has not ended.
+// live returns the sandbox of a request, or an error if it has ended.
 func (g *Gateway) live(r *http.Request) (*sandboxv1.Sandbox, error) {
 	path, err := pathOf(r)
 	if err != nil {
@@ -170,7 +170,7 @@ func (g *Gateway) get(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	d := g.details(sandbox)
-	d.EnvdAccessToken = token // version 1 of the SDK connects by it
+	d.EnvdAccessToken = token // version 1 of the SDK connects with it
 	return response{status: http.StatusOK, body: d}, nil
 }
 
@@ -227,7 +227,7 @@ func (g *Gateway) list(r *http.Request) (response, error) {
 	return answer, nil
 }
 
-// unescaped is the name or the value of a filter; because clients escape these, and then the whole filter.
+// unescaped unescapes the name or the value of a filter, because clients escape these and then the whole filter again.
 func unescaped(text string) string {
 	if plain, err := url.QueryUnescape(text); err == nil {
 		return plain
@@ -246,7 +246,7 @@ func (g *Gateway) kill(r *http.Request) (response, error) {
 	return response{status: http.StatusNoContent}, nil
 }
 
-// until ends a sandbox some seconds from now.
+// until sets the sandbox to end timeout seconds from now.
 func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64) error {
 	lifetime, err := g.lifetime(s, timeout)
 	if err != nil {
@@ -255,7 +255,7 @@ func (g *Gateway) until(r *http.Request, s *sandboxv1.Sandbox, timeout int64) er
 	return g.setLifetime(r, s, lifetime)
 }
 
-// extend lets a sandbox live some seconds from now. It never shortens a lifetime, and one that has no end gets none.
+// extend extends a sandbox's lifetime to timeout seconds from now. It never shortens a lifetime, and never limits an unlimited one.
 func (g *Gateway) extend(r *http.Request, s *sandboxv1.Sandbox, timeout int64) error {
 	lifetime, err := g.lifetime(s, timeout)
 	if err != nil || s.GetMaxLifetime() == nil || s.GetMaxLifetime().GetSeconds() >= lifetime {
@@ -264,7 +264,7 @@ func (g *Gateway) extend(r *http.Request, s *sandboxv1.Sandbox, timeout int64) e
 	return g.setLifetime(r, s, lifetime)
 }
 
-// lifetime is the maxLifetime of a sandbox that ends some seconds from now.
+// lifetime returns the maxLifetime with which a sandbox ends timeout seconds from now.
 func (g *Gateway) lifetime(s *sandboxv1.Sandbox, timeout int64) (int64, error) {
 	if timeout < 1 || timeout > maxTimeout {
 		return 0, invalid("timeout", strconv.FormatInt(timeout, 10), fmt.Sprintf("1 to %d seconds", maxTimeout))
@@ -277,7 +277,7 @@ func (g *Gateway) setLifetime(r *http.Request, s *sandboxv1.Sandbox, lifetime in
 	return g.call(r, http.MethodPatch, sandboxesPath+"/"+s.GetId(), map[string]any{"maxLifetime": seconds(lifetime)}, nil)
 }
 
-// readLive reads a request's body, and the sandbox that its path names.
+// readLive reads the body of a request, and returns the live sandbox in its path.
 func (g *Gateway) readLive(r *http.Request, in any) (*sandboxv1.Sandbox, error) {
 	if err := read(r, in); err != nil {
 		return nil, err
@@ -307,7 +307,7 @@ func (g *Gateway) refresh(r *http.Request) (response, error) {
 	return response{status: http.StatusNoContent}, g.extend(r, sandbox, cmp.Or(in.Duration, 15))
 }
 
-// connect gives access to a sandbox, and resumes one that is paused, whose timeout begins again.
+// connect returns access to a sandbox. It resumes a paused sandbox, whose timeout then starts again.
 func (g *Gateway) connect(r *http.Request) (response, error) {
 	var in struct {
 		Timeout int64 `json:"timeout"`
@@ -336,7 +336,7 @@ func (g *Gateway) connect(r *http.Request) (response, error) {
 	return g.admit(r, sandbox, status)
 }
 
-// pause pauses a sandbox, and lets it live for pausedFor; because the timeouts of E2B do not run meanwhile.
+// pause pauses a sandbox and sets its lifetime to pausedFor, because E2B's timeouts stop during a pause.
 func (g *Gateway) pause(r *http.Request) (response, error) {
 	sandbox, err := g.live(r)
 	if err != nil {
@@ -355,7 +355,7 @@ func (g *Gateway) pause(r *http.Request) (response, error) {
 	return response{status: http.StatusNoContent}, err
 }
 
-// endPause gives a sandbox that could not be paused its lifetime back. A call that failed may have paused it all the same.
+// endPause restores the lifetime of a sandbox that could not be paused. A failed call may still have paused it.
 func (g *Gateway) endPause(r *http.Request, before *sandboxv1.Sandbox) {
 	if before.GetMaxLifetime() == nil {
 		return

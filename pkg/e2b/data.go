@@ -24,7 +24,7 @@ import (
 
 const maxProblem = 64 << 10
 
-// statesOf are the values of a repeated parameter, or of one with commas.
+// statesOf returns the values of a parameter, which may be repeated or comma-separated.
 func statesOf(values []string) map[string]bool {
 	out := map[string]bool{}
 	for _, value := range values {
@@ -37,7 +37,7 @@ func statesOf(values []string) map[string]bool {
 	return out
 }
 
-// destination is where a request to a sandbox goes.
+// destination is the target of a request to a sandbox.
 type destination struct {
 	id, port, key string
 	daemon        bool
@@ -46,7 +46,7 @@ type destination struct {
 
 type destinationKey struct{}
 
-// toSandbox proxies a request to a sandbox's port for the caller that its token is of.
+// toSandbox proxies a request to a sandbox's port, on behalf of the caller to whom its token belongs.
 func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, id, port string) {
 	number, err := strconv.ParseUint(cmp.Or(port, strconv.Itoa(envd.Port)), 10, 16)
 	if err != nil || number == 0 {
@@ -87,7 +87,7 @@ func (g *Gateway) newProxy() http.Handler {
 	}
 }
 
-// rewrite makes a request of the public API. No credentials of the caller reach the sandbox.
+// rewrite converts the request to one for the public API. No credentials of the caller reach the sandbox.
 func (g *Gateway) rewrite(p *httputil.ProxyRequest, to destination) {
 	user, _, _ := p.In.BasicAuth()
 	header := p.Out.Header
@@ -107,7 +107,7 @@ func (g *Gateway) rewrite(p *httputil.ProxyRequest, to destination) {
 	path := cmp.Or(p.In.URL.EscapedPath(), "/")
 	root, err := url.Parse(base(p.In))
 	if err != nil {
-		return // the address is that of a connection
+		return // the address belongs to a connection
 	}
 	p.Out.URL.Scheme, p.Out.URL.Host = root.Scheme, root.Host
 	p.Out.URL.Path, p.Out.URL.RawPath = to.base+path, ""
@@ -117,7 +117,7 @@ func (g *Gateway) rewrite(p *httputil.ProxyRequest, to destination) {
 	authorize(p.Out, to.key)
 }
 
-// confine keeps a sandbox's response from setting anything for an origin that it shares, and gives refusals E2B's form.
+// confine removes headers with which a sandbox could affect an origin that it shares, and converts errors to E2B's form.
 func confine(r *http.Response, to destination) error {
 	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Alt-Svc", "Strict-Transport-Security", "Service-Worker-Allowed"} {
 		r.Header.Del(name)
@@ -137,7 +137,7 @@ func confine(r *http.Response, to destination) error {
 	var detail struct{ Detail string }
 	_ = json.Unmarshal(text, &detail)
 	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusGatewayTimeout {
-		r.StatusCode = http.StatusBadGateway // what E2B clients take for a sandbox that is gone
+		r.StatusCode = http.StatusBadGateway // E2B clients take this for a sandbox that is gone
 	}
 	text, err = json.Marshal(map[string]any{"code": r.StatusCode, "message": detail.Detail, "sandboxId": to.id, "port": to.port})
 	if err != nil {

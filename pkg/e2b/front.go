@@ -25,7 +25,7 @@ const (
 	idleTimeout     = 2 * time.Minute
 )
 
-// Flags say where a program serves E2B clients.
+// Flags specify where a program serves E2B clients.
 type Flags struct {
 	Listen, KeyFile, Domain string
 }
@@ -40,8 +40,8 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Domain, "e2b-domain", "", "parent of the names PORT-ID.DOMAIN that lead to --e2b-listen; default: none")
 }
 
-// Validate reports what is wrong. An open API asks for no credentials; guard are the flags that change that. With shared, several replicas
-// serve the same sandboxes.
+// Validate returns an error if the flags are invalid. open means that the API requires no credentials; guard names the flags that change
+// this. shared means that several replicas serve the same sandboxes.
 func (f *Flags) Validate(open, shared bool, guard string) error {
 	var errs []error
 	if f.Listen == "" {
@@ -70,7 +70,7 @@ type FrontOptions struct {
 	Log            logr.Logger
 }
 
-// Front is a gateway at an address.
+// Front is a gateway that listens at an address.
 type Front struct {
 	gateway *Gateway
 	inside  *Inside
@@ -108,7 +108,7 @@ func (f *Flags) Open(ctx context.Context, o FrontOptions) (*Front, error) {
 	return front, nil
 }
 
-// Serve serves until ctx ends. The public API serves the gateway's own calls by serveInside.
+// Serve serves until ctx ends. serveInside serves the gateway's own calls with the public API.
 func (f *Front) Serve(ctx context.Context, serveInside func(context.Context, net.Listener) error) error {
 	server := &http.Server{
 		Handler: f.gateway, MaxHeaderBytes: MaxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,

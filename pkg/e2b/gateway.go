@@ -30,24 +30,24 @@ const (
 	maxResponse    = 16 << 20  // of the public API
 	bodyTimeout    = 30 * time.Second
 	idlePerAddress = 16
-	// idleTimeInside is less than a server waits for the header of a new connection (serve.DefaultLimits). One that was made and not needed
-	// would be closed there while a request takes it; and a claim without a key is not sent twice.
+	// idleTimeInside is less than the time that a server waits for the header of a new connection (serve.DefaultLimits). Otherwise the server
+	// could close a connection that was dialled but not used at the moment a request takes it, and a claim without a key is not sent twice.
 	idleTimeInside = 5 * time.Second
 )
 
 // Options configure a Gateway.
 type Options struct {
-	// Dial connects to the public API, as a caller at an address.
+	// Dial connects to the public API with the given caller address.
 	Dial func(ctx context.Context, from string) (net.Conn, error)
-	// Key seals access tokens: KeySize bytes, the same at each replica.
+	// Key encrypts access tokens. It has KeySize bytes and is the same at each replica.
 	Key []byte
-	// Domain is the parent of the names PORT-ID.DOMAIN; empty: clients name sandboxes by headers.
+	// Domain is the parent of the names PORT-ID.DOMAIN. If it is empty, clients name sandboxes in headers.
 	Domain string
-	// Templates keeps those that builds make; nil: there are none.
+	// Templates stores the templates that builds create; nil: builds are not supported.
 	Templates Templates
-	// BuildEnv is the Env whose claims may have the images of builds, NAME or NAMESPACE/NAME; empty: there is none.
+	// BuildEnv is the Env whose claims may use the images of builds, NAME or NAMESPACE/NAME; empty: there is none.
 	BuildEnv string
-	// BuildSandboxes is how many sandboxes try the image of a build at once, if so many Pods are idle; 0: none does.
+	// BuildSandboxes is how many sandboxes try the image of a build at the same time, if that many Pods are idle; 0: none.
 	BuildSandboxes int
 	Now            func() time.Time
 	Log            logr.Logger
@@ -90,7 +90,7 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (g *Gateway) Close() { g.transport.CloseIdleConnections() }
 
 func (g *Gateway) routes() {
@@ -152,7 +152,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.control.ServeHTTP(w, r)
 }
 
-// response is one of the control plane.
+// response is a response of the control plane.
 type response struct {
 	status int
 	header map[string]string
@@ -178,7 +178,7 @@ func absent(what, advice string) error {
 	return problem.New(problem.Unimplemented, "%s: not served here; %s", what, advice)
 }
 
-// refusal is an error of the public API as it came.
+// refusal is an error that the public API returned.
 type refusal struct {
 	status     int
 	message    string
@@ -188,7 +188,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.message }
 
-// refuse writes an error in E2B's form.
+// refuse writes an error in E2B's format.
 func refuse(w http.ResponseWriter, err error) {
 	var known *refusal
 	if !errors.As(err, &known) {
@@ -204,7 +204,7 @@ func refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"code": known.status, "message": known.message})
 }
 
-// from is the address of a request's caller.
+// from returns the address of a request's caller.
 func from(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -213,10 +213,10 @@ func from(r *http.Request) string {
 	return host
 }
 
-// base is the public API's root for a caller: each address has connections of its own.
+// base returns the root URL of the public API for a caller. It contains the caller's address, so that each address has its own connections.
 func base(r *http.Request) string { return "http://" + net.JoinHostPort(from(r), "80") }
 
-// authorize adds a caller's API key to a request for the public API.
+// authorize adds a caller's API key to a request to the public API.
 func authorize(request *http.Request, key string) {
 	request.Host = "localhost"
 	if key != "" {
@@ -224,7 +224,7 @@ func authorize(request *http.Request, key string) {
 	}
 }
 
-// call makes a call of the public API for a request's caller.
+// call calls the public API on behalf of a request's caller.
 func (g *Gateway) call(r *http.Request, method, path string, in any, out proto.Message) error {
 	text, err := g.send(r.Context(), r, method, path, in)
 	if err != nil || out == nil {
@@ -273,11 +273,11 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 
 func refusalOf(e *sandboxd.StatusError) *refusal {
 	var said struct{ Reason string }
-	_ = json.Unmarshal(e.Body, &said) // a proxy's may be something else
+	_ = json.Unmarshal(e.Body, &said) // a proxy may have sent another format
 	return &refusal{e.Status, e.Error(), e.Header.Get("Retry-After"), said.Reason}
 }
 
-// asCaller makes requests with a caller's API key.
+// asCaller sends requests with a caller's API key.
 type asCaller struct {
 	client *http.Client
 	key    string

@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// Inside is a listener whose connections come from Dial, in the same process.
+// Inside is a listener for connections that Dial makes in the same process.
 type Inside struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 }
 
-// NewInside returns a listener that is open.
+// NewInside returns an open listener.
 func NewInside() *Inside { return &Inside{conns: make(chan net.Conn), done: make(chan struct{})} }
 
 // Accept implements net.Listener.
@@ -38,7 +38,7 @@ func (l *Inside) Close() error {
 // Addr implements net.Listener.
 func (l *Inside) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// Dial connects, as a caller at an address, so that limits and audit see who calls.
+// Dial connects with the given caller address, which limits and audit then see.
 func (l *Inside) Dial(ctx context.Context, from string) (net.Conn, error) {
 	address := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	if ip, err := netip.ParseAddr(from); err == nil {

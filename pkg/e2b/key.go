@@ -15,10 +15,10 @@ import (
 	"navix.sh/atoll/pkg/durable"
 )
 
-// making is held while a key is made; because a program's API and its gateway may both be the first.
+// making is held while a key is created, because a program's API and its gateway may both be the first to need it.
 var making sync.Mutex
 
-// Key reads the key of the gateway, or makes it in a data directory.
+// Key reads the key of the gateway. Without a key file it reads the key in the data directory, or creates it there.
 func (f *Flags) Key(dataDir string) ([]byte, error) {
 	path := f.KeyFile
 	if path == "" {
@@ -47,11 +47,11 @@ func (f *Flags) Key(dataDir string) ([]byte, error) {
 	return key, nil
 }
 
-// ErrNoKey is the error of a program that has no key of its own for sandboxes' daemons.
+// ErrNoKey means that a program has no key for the daemons of sandboxes.
 var ErrNoKey = errors.New("it takes --e2b-key-file (chart value e2b.keySecretName), the same at each replica")
 
-// DaemonKey returns the key from which the tokens of sandboxes' daemons follow. It is read, or made, when it is needed first. With shared,
-// several replicas serve the same sandboxes.
+// DaemonKey returns a function that returns the key from which the tokens of sandboxes' daemons are derived. The key is read, or created,
+// when it is first needed. shared means that several replicas serve the same sandboxes.
 func (f *Flags) DaemonKey(dataDir string, shared bool) func() ([]byte, error) {
 	var mu sync.Mutex
 	var known []byte

@@ -13,19 +13,19 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// daemonVersion is that of E2B's daemon whose services package sandboxd/internal/daemon has.
+// daemonVersion is the version of E2B's daemon whose services package sandboxd/internal/daemon implements.
 const daemonVersion = "0.5.7"
 
 const (
 	defaultTimeout = 300 // seconds
 	maxTimeout     = 24 * 3600 * 365
 	maxVariables   = 256
-	maxVariable    = 64 << 10 // bytes of all together
+	maxVariable    = 64 << 10 // bytes of all variables together
 )
 
 var validID = regexp.MustCompile(`^[0-9a-z][0-9a-z-]{0,62}$`)
 
-// newSandbox is a request to create one.
+// newSandbox is a request to create a sandbox.
 type newSandbox struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int64            `json:"timeout"` // seconds
@@ -39,7 +39,7 @@ type newSandbox struct {
 	IAM                 map[string]any    `json:"iam"`
 }
 
-// check refuses what is invalid, and what there is not.
+// check rejects what is invalid or not supported.
 func (n *newSandbox) check() error {
 	if n.TemplateID == "" {
 		return invalid("templateID", n.TemplateID, "the name of an Env, or NAMESPACE/NAME")
@@ -73,8 +73,8 @@ func (n *newSandbox) check() error {
 	return nil
 }
 
-// asHere reports whether a network is one that a sandbox can have: its ports need a token, and what the Env's annotation egress opens is
-// open, or nothing is.
+// asHere reports whether a sandbox can have the requested network: its ports require a token, and either the egress that the Env's
+// annotation opens is allowed, or none.
 func asHere(network map[string]any) bool {
 	for name, value := range network {
 		switch name {
@@ -93,18 +93,18 @@ func asHere(network map[string]any) bool {
 	return true
 }
 
-// deniesAll reports whether a list of addresses is the one of all.
+// deniesAll reports whether a list of addresses is exactly 0.0.0.0/0.
 func deniesAll(list any) bool {
 	addresses, _ := list.([]any)
 	return len(addresses) == 1 && addresses[0] == "0.0.0.0/0"
 }
 
-// deniesEgress reports whether the sandbox may connect to nothing.
+// deniesEgress reports whether the sandbox may not connect to anything.
 func (n *newSandbox) deniesEgress() bool {
 	return n.AllowInternetAccess != nil && !*n.AllowInternetAccess || deniesAll(n.Network["denyOut"])
 }
 
-// request is the same for the public API. The sandbox ends by its timeout alone.
+// request returns the request for the public API. The sandbox ends only by its timeout.
 func (n *newSandbox) request(template Template) map[string]any {
 	namespace, env := envOf(template.Env)
 	timeout := int64(defaultTimeout)
@@ -125,7 +125,7 @@ func (n *newSandbox) request(template Template) map[string]any {
 
 func seconds(n int64) string { return fmt.Sprintf("%ds", n) }
 
-// grant is what a client needs to use a sandbox.
+// grant is the response that a client needs to use a sandbox.
 type grant struct {
 	SandboxID       string `json:"sandboxID"`
 	TemplateID      string `json:"templateID"`
@@ -137,7 +137,7 @@ type grant struct {
 	Domain             string `json:"domain,omitempty"`
 }
 
-// details is a sandbox in lists and by itself.
+// details describe a sandbox, in lists and on its own.
 type details struct {
 	SandboxID   string            `json:"sandboxID"`
 	TemplateID  string            `json:"templateID"`
@@ -151,7 +151,7 @@ type details struct {
 	DiskSizeMB  int64             `json:"diskSizeMB"`
 	Metadata    map[string]string `json:"metadata"`
 	Domain      string            `json:"domain,omitempty"`
-	// EnvdAccessToken is of a sandbox by itself, not in lists.
+	// EnvdAccessToken is set if the sandbox was requested on its own, not in lists.
 	EnvdAccessToken string `json:"envdAccessToken,omitempty"`
 }
 
@@ -168,7 +168,7 @@ func (g *Gateway) details(s *sandboxv1.Sandbox) details {
 		d.State = "paused"
 	}
 	if cpu, err := resource.ParseQuantity(s.GetCpu()); err == nil {
-		d.CPUCount = cpu.Value() // rounded up
+		d.CPUCount = cpu.Value() // rounds up
 	}
 	if memory, err := resource.ParseQuantity(s.GetMemory()); err == nil {
 		d.MemoryMB = memory.Value() >> 20

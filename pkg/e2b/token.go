@@ -20,12 +20,12 @@ import (
 // KeySize is the size of a gateway's key, in bytes.
 const KeySize = 32
 
-// ClientPrefix begins API keys in the form that E2B clients check.
+// ClientPrefix is the prefix of API keys in the format that E2B clients accept.
 const ClientPrefix = "e2b_"
 
 var lower32 = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// ClientKey is an API key's token in the form that E2B clients check: e2b_ and hex.
+// ClientKey returns an API key's token in the format that E2B clients accept: e2b_ followed by hex.
 func ClientKey(token string) (string, error) {
 	secret, err := lower32.DecodeString(strings.ToUpper(strings.TrimPrefix(token, access.TokenPrefix)))
 	if err != nil || !strings.HasPrefix(token, access.TokenPrefix) {
@@ -34,11 +34,11 @@ func ClientKey(token string) (string, error) {
 	return ClientPrefix + hex.EncodeToString(secret), nil
 }
 
-// validJWT is a token of a cluster or an issuer.
+// validJWT matches a token of a cluster or an OIDC issuer.
 var validJWT = regexp.MustCompile(`^eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$`)
 
-// apiKey is the reverse of ClientKey. e2b_ and hex may hold a token that is no key of Atoll's as well; because some clients take no other
-// form. What has another form is returned as it is.
+// apiKey is the inverse of ClientKey. Because some clients accept no other format, e2b_ and hex may also contain a JWT, which is no key of
+// Atoll's. apiKey returns a key in any other format unchanged.
 func apiKey(key string) string {
 	text, ok := strings.CutPrefix(key, ClientPrefix)
 	if !ok {
@@ -54,7 +54,7 @@ func apiKey(key string) string {
 	return access.TokenPrefix + strings.ToLower(lower32.EncodeToString(secret))
 }
 
-// sealer makes and reads access tokens.
+// sealer creates and opens access tokens.
 type sealer struct{ aead cipher.AEAD }
 
 func newSealer(key []byte) (*sealer, error) {
@@ -72,7 +72,7 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// seal makes the token with which the caller of an API key reaches a sandbox.
+// seal returns the token with which the caller of an API key can reach a sandbox.
 func (s *sealer) seal(sandbox, apiKey string) (string, error) {
 	nonce := make([]byte, s.aead.NonceSize())
 	if _, err := rand.Read(nonce); err != nil {
@@ -83,7 +83,7 @@ func (s *sealer) seal(sandbox, apiKey string) (string, error) {
 
 var errToken = errors.New("the access token is not one of this sandbox")
 
-// open returns the API key of a sandbox's token.
+// open returns the API key in a token for a sandbox.
 func (s *sealer) open(sandbox, token string) (apiKey string, err error) {
 	sealed, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(sealed) < s.aead.NonceSize() {

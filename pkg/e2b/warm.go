@@ -15,29 +15,29 @@ import (
 	"navix.sh/atoll/pkg/outcome"
 )
 
-// A build of an image is tried by sandboxes that have it: their nodes pull it. Each is a claim of the caller with a key of the build, so
-// that nothing but the claims goes on between the client's calls, and any replica can tell how they are.
+// To try the image of a build, the gateway claims sandboxes that have it, whose nodes then pull it. The claims are the caller's, with keys
+// derived from the build. So only the claims exist between the client's calls, and any replica can look up their state.
 const (
-	// BuildTimeout bounds how long a node may pull an image, and how long a claim of a build waits for a Pod.
+	// BuildTimeout bounds how long a node may pull an image, and how long a build's claim waits for a Pod.
 	BuildTimeout = 5 * time.Minute
-	// buildLifetime ends sandboxes of builds that no client asks about.
+	// buildLifetime ends the sandboxes of builds whose clients no longer ask.
 	buildLifetime = BuildTimeout + time.Minute
-	// firstWord is how long the first call of a build waits for a refusal.
+	// firstWord is how long the first call of a build waits for an error.
 	firstWord = 5 * time.Second
 	// MaxBuildSandboxes bounds Options.BuildSandboxes.
 	MaxBuildSandboxes = 16
 )
 
-// The states of a Template. One of a build that named no image is ready at once.
+// The states of a Template. The template of a build that names no image is ready immediately.
 const (
 	Building = "building"
 	Failed   = "error"
 )
 
-// buildKey is the claim key of a sandbox of a build.
+// buildKey returns the claim key of a build's i-th sandbox.
 func buildKey(build string, i int) string { return fmt.Sprintf("e2b-build-%s-%d", build, i) }
 
-// warm begins to try an image. It returns what refuses the image, if that is known soon; nothing is left then.
+// warm starts to try an image. If an error is known soon, it returns the error, and no claim is left.
 func (g *Gateway) warm(r *http.Request, t *Template) error {
 	r.Header.Del("Idempotency-Key") // the claims have their own
 	t.State, t.Sandboxes = Building, g.opts.BuildSandboxes
@@ -62,7 +62,7 @@ func (g *Gateway) warm(r *http.Request, t *Template) error {
 		default: // no more Pods are idle, or the time is over
 			t.Sandboxes = i
 			if ctx.Err() != nil {
-				t.Sandboxes++ // it may have one
+				t.Sandboxes++ // this claim may have a Pod
 			}
 			return nil
 		}
@@ -70,7 +70,7 @@ func (g *Gateway) warm(r *http.Request, t *Template) error {
 	return nil
 }
 
-// cool ends what is left of a build's claims.
+// cool releases the remaining claims of a build.
 func (g *Gateway) cool(r *http.Request, t *Template) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func isMissing(err error) bool {
 	return errors.As(err, &refused) && refused.status == http.StatusNotFound
 }
 
-// look finds out how a build is. It changes the template's state if that is settled.
+// look reads the claims of a build and sets the state of the template.
 func (g *Gateway) look(r *http.Request, t *Template) error {
 	states := make([]warming, t.Sandboxes)
 	for i := range states {
@@ -106,13 +106,13 @@ func (g *Gateway) look(r *http.Request, t *Template) error {
 	return nil
 }
 
-// warming is how one sandbox of a build is.
+// warming is the state of one sandbox of a build.
 type warming struct {
 	over, ran bool
 	reason    string // why it did not run
 }
 
-// warmingOf reads the claim of a sandbox.
+// warmingOf derives the state of a sandbox from its claim.
 func warmingOf(claim *sandboxv1.Claim, missing bool) warming {
 	sandbox := claim.GetSandbox()
 	switch {
@@ -129,7 +129,8 @@ func warmingOf(claim *sandboxv1.Claim, missing bool) warming {
 	}
 }
 
-// settle decides how a build is. Its first sandbox decides; the others are for more nodes, and what hinders them is no fault of the image.
+// settle returns the state of a build. Only its first sandbox can make it fail: the others are for more nodes, and their failures are no
+// fault of the image.
 func settle(states []warming) (state, reason string) {
 	if first := states[0]; first.over && !first.ran {
 		return Failed, first.reason
