@@ -20,16 +20,15 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Calls records the calls of the public API, of gRPC and REST. The interceptors of the outer kind go before authentication, those of
-// the inner kind after it.
+// Calls records calls of the public API over gRPC and REST. Its outer interceptors run before authentication, its inner ones after it.
 type Calls struct {
 	Log  *Log
-	Who  func(context.Context) Who // after authentication
+	Who  func(context.Context) Who // called after authentication
 	From func(context.Context) (from From, requestID string)
 	Hash KeyHash
 }
 
-// record is what a call's line gets from further inside.
+// record collects what later stages of a call contribute to its line.
 type record struct {
 	mu      sync.Mutex
 	id      string
@@ -45,7 +44,7 @@ func recordOf(ctx context.Context) *record {
 	return r
 }
 
-// Identify tells who makes the call, also where it is refused afterwards.
+// Identify records the caller of a call. The line then names the caller even if the call is refused later.
 func Identify(ctx context.Context, who Who) {
 	if r := recordOf(ctx); r != nil {
 		r.mu.Lock()
@@ -54,7 +53,7 @@ func Identify(ctx context.Context, who Who) {
 	}
 }
 
-// MarkRepeat notes that a create returns what an earlier one with the same claim key has made.
+// MarkRepeat records that a create returned the result of an earlier one with the same claim key.
 func MarkRepeat(ctx context.Context) {
 	if r := recordOf(ctx); r != nil {
 		r.mu.Lock()
@@ -63,12 +62,12 @@ func MarkRepeat(ctx context.Context) {
 	}
 }
 
-// Watch returns a context by which NoteRefusal reaches Refusal.
+// Watch returns a context in which NoteRefusal stores a refusal for Refusal.
 func Watch(ctx context.Context) context.Context {
 	return context.WithValue(ctx, recordKey{}, &record{})
 }
 
-// NoteRefusal notes that the caller was refused, and as whom.
+// NoteRefusal records that the caller was refused, and the caller's identity.
 func NoteRefusal(ctx context.Context, who Who, err error) {
 	if r := recordOf(ctx); r != nil {
 		r.mu.Lock()
@@ -77,7 +76,7 @@ func NoteRefusal(ctx context.Context, who Who, err error) {
 	}
 }
 
-// Refusal returns what NoteRefusal has noted, if anything.
+// Refusal returns the refusal that NoteRefusal stored, or nil.
 func Refusal(ctx context.Context) (Who, error) {
 	r := recordOf(ctx)
 	if r == nil {
@@ -88,18 +87,18 @@ func Refusal(ctx context.Context) (Who, error) {
 	return r.who, r.refusal
 }
 
-// Begin returns the line of a conversation, whose caller is authenticated.
+// Begin returns an event for the begin of a conversation whose caller is authenticated.
 func (c *Calls) Begin(ctx context.Context, call Call) Event {
 	e := c.event(ctx, call, nil, nil)
 	e.ID, e.Who = c.Log.NewID(), c.Who(ctx)
 	return e
 }
 
-// Settle writes the outcome of a conversation's begin, or counts it among the refusals.
+// Settle writes the outcome of starting a conversation, or counts it as a refusal.
 func (c *Calls) Settle(ctx context.Context, e Event) { c.settle(ctx, Call{Changes: true}, e) }
 
-// RecordRefusal records a request that a handler has refused, by NoteRefusal; fill sets what the request was for. Without a refusal, or a
-// log, it does nothing.
+// RecordRefusal records a request that a handler has refused with NoteRefusal. fill sets what the request was for. It does nothing if there
+// is no refusal or no log.
 func (c *Calls) RecordRefusal(ctx context.Context, call Call, fill func(*Event)) {
 	who, err := Refusal(ctx)
 	if err == nil || c == nil || c.Log == nil {
@@ -111,8 +110,8 @@ func (c *Calls) RecordRefusal(ctx context.Context, call Call, fill func(*Event))
 	c.SettleRefusal(ctx, e)
 }
 
-// SettleRefusal is Settle for what was refused before it began. A caller that has too many conversations already may ask for more as often
-// as it likes, so that these refusals are folded as well.
+// SettleRefusal is Settle for a request that was refused before it began. It also folds refusals because of too many conversations, which a
+// caller can cause at any rate.
 func (c *Calls) SettleRefusal(ctx context.Context, e Event) {
 	switch problem.Reason(e.Reason) {
 	case problem.RateLimited, problem.Quota:
@@ -122,7 +121,7 @@ func (c *Calls) SettleRefusal(ctx context.Context, e Event) {
 	}
 }
 
-// Admit records the callers that are refused before their call is read.
+// Admit wraps admit and records the callers that it refuses, before their call is read.
 func (c *Calls) Admit(
 	admit func(ctx context.Context, method string, authorization []string) (caller string, err error),
 ) func(ctx context.Context, method string, authorization []string) (caller string, err error) {
@@ -140,7 +139,7 @@ func (c *Calls) Admit(
 	}
 }
 
-// As is a caller as the audit names it; nil: it is not known, or needs no credentials.
+// As returns a caller's identity as the audit records it. nil means that the caller is unknown or needs no credentials.
 func As(who *access.Identity) Who {
 	if who == nil {
 		return Who{Kind: Anonymous, Proof: ByNothing}
@@ -158,7 +157,7 @@ func As(who *access.Identity) Who {
 	return out
 }
 
-// event begins the line of a call.
+// event returns the line of a call, without its stage and result.
 func (c *Calls) event(ctx context.Context, call Call, req, resp any) Event {
 	e := Event{Verb: call.Verb, Object: Object{Resource: call.Resource}, Trail: Trail{TraceID: traceID(ctx)}}
 	e.From, e.RequestID = c.From(ctx)
@@ -199,7 +198,7 @@ func (c *Calls) Outer(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// settle writes the line of a call that has ended, or counts it among the refusals.
+// settle writes the line of a completed call, or counts it as a refusal.
 func (c *Calls) settle(ctx context.Context, call Call, e Event) {
 	switch problem.Reason(e.Reason) {
 	case problem.Unauthenticated:
@@ -213,7 +212,7 @@ func (c *Calls) settle(ctx context.Context, call Call, e Event) {
 	}
 }
 
-// Inner notes the caller, and where the audit is strict writes what it is about to do.
+// Inner records the caller. If the audit is strict, it writes the intent before the call acts.
 func (c *Calls) Inner(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := c.begin(ctx, info.FullMethod, req); err != nil {
 		return nil, err
@@ -233,7 +232,7 @@ func (c *Calls) begin(ctx context.Context, method string, req any) error {
 	return c.Log.Before(ctx, c.event(ctx, call, req, nil))
 }
 
-// OuterStream is Outer for streams: one that hands out state has a line when it begins and when it ends.
+// OuterStream is Outer for streams. A stream that hands out state has a line at its begin and at its end.
 func (c *Calls) OuterStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	call, ok := Of(info.FullMethod)
 	if c.Log == nil || !ok {
@@ -290,8 +289,8 @@ func (s *countedStream) SendMsg(m any) error {
 	return err
 }
 
-// Refused records a call that was refused before any interceptor: its credentials are missing, not known, or not for this call. Over
-// REST the method is not known yet.
+// Refused records a call that was refused before any interceptor ran, because its credentials are missing, unknown, or not valid for this
+// call. Over REST the method is not known at that time.
 func (c *Calls) Refused(ctx context.Context, method string, who Who, err error) {
 	if c.Log == nil {
 		return
@@ -305,7 +304,7 @@ func (c *Calls) Refused(ctx context.Context, method string, who Who, err error) 
 	c.settle(ctx, call, e)
 }
 
-// ResultOf is how a call ended, by its error. Messages are left out; because they quote values.
+// ResultOf returns the result of a call with the given error. It omits the message, because messages quote values.
 func ResultOf(err error, r Result) Result {
 	r.Code = status.Code(err).String()
 	if err == nil {
@@ -332,7 +331,7 @@ func ResultOf(err error, r Result) Result {
 	return r
 }
 
-// network is the part of an address that counts as one party: an IPv4 address, or the first 64 bits of an IPv6 address.
+// network returns the part of an address that counts as one party: an IPv4 address, or the first 64 bits of an IPv6 address.
 func network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// Schema is the version of the lines. It rises when a field changes its meaning or leaves; a new field does not raise it.
+// Schema is the version of the lines. It is raised when a field changes its meaning or is removed, but not for a new field.
 const Schema = 1
 
-// Stage is the point of a call or conversation that a line tells.
+// Stage is the point in a call or conversation at which a line is written.
 type Stage string
 
 // The stages.
 const (
-	// Intent is written before a call acts, with strict only.
+	// Intent is written before a call acts, only if the audit is strict.
 	Intent Stage = "intent"
 	// Done is the outcome of a call, or of a cluster's attempt to attach.
 	Done Stage = "done"
-	// Begin and End are those of a conversation with a sandbox, or of a stream.
+	// Begin and End are the begin and the end of a conversation with a sandbox, or of a stream.
 	Begin Stage = "begin"
 	End   Stage = "end"
 	// Summary counts refusals that have no line of their own.
 	Summary Stage = "summary"
-	// Gap counts lines that were lost before it.
+	// Gap counts the lines that were lost before it.
 	Gap Stage = "gap"
 )
 
@@ -39,16 +39,16 @@ type Outcome string
 // The outcomes.
 const (
 	OK      Outcome = "ok"
-	Refused Outcome = "refused" // it changed nothing
+	Refused Outcome = "refused" // the call changed nothing
 	Failed  Outcome = "failed"  // the hub or a cluster failed
-	Unknown Outcome = "unknown" // the caller left, or a cluster did not respond: it may have acted
+	Unknown Outcome = "unknown" // the caller left, or a cluster did not respond; the call may have acted
 )
 
 // Event is one line.
 type Event struct {
 	Schema  int       `json:"schema"`
 	Time    time.Time `json:"time"`         // UTC
-	ID      string    `json:"id,omitempty"` // that the lines of one call or conversation share
+	ID      string    `json:"id,omitempty"` // shared by the lines of one call or conversation
 	Stage   Stage     `json:"stage"`
 	Who     Who       `json:"who"`
 	From    From      `json:"from"`
@@ -57,10 +57,10 @@ type Event struct {
 	Cluster string    `json:"cluster,omitempty"`
 	Result
 	Trail
-	Conversation *Conversation `json:"conversation,omitempty"` // of a conversation's begin and end
+	Conversation *Conversation `json:"conversation,omitempty"` // set at the begin and the end of a conversation
 }
 
-// Who is the caller, and how it proved that.
+// Who is the caller, and how the caller was authenticated.
 type Who struct {
 	Name   string   `json:"name,omitempty"` // of the key, user, ServiceAccount or cluster
 	Kind   Kind     `json:"kind"`
@@ -80,10 +80,10 @@ const (
 	User           Kind = "user"
 	ServiceAccount Kind = "serviceaccount"
 	Cluster        Kind = "cluster"
-	Anonymous      Kind = "anonymous" // unknown, or no credentials are required
+	Anonymous      Kind = "anonymous" // the caller is unknown, or no credentials are required
 )
 
-// Proof is what a caller showed.
+// Proof is how a caller was authenticated.
 type Proof string
 
 // The proofs.
@@ -96,44 +96,44 @@ const (
 	ByNothing        Proof = "none"
 )
 
-// From is where a call came from.
+// From is the source of a call.
 type From struct {
-	Address   string `json:"address,omitempty"` // the peer of the connection; no header is believed
+	Address   string `json:"address,omitempty"` // the peer of the connection; headers are not trusted
 	UserAgent string `json:"userAgent,omitempty"`
 }
 
-// Object is what a call is about.
+// Object is the object of a call.
 type Object struct {
 	Resource     string `json:"resource,omitempty"`
 	Namespace    string `json:"namespace,omitempty"`
 	Name         string `json:"name,omitempty"`
 	Sandbox      string `json:"sandbox,omitempty"`
 	Env          string `json:"env,omitempty"`
-	Team         string `json:"team,omitempty"` // whose the object is, or becomes
+	Team         string `json:"team,omitempty"` // the team that owns the object, or will own it
 	User         string `json:"user,omitempty"`
-	ClaimKeyHash string `json:"claimKeyHash,omitempty"` // as the label on the Pod
+	ClaimKeyHash string `json:"claimKeyHash,omitempty"` // same value as the label on the Pod
 }
 
-// Result is how a call ended.
+// Result is the result of a call.
 type Result struct {
 	Outcome Outcome  `json:"outcome,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // of a refusal or failure, as in errors
 	Code    string   `json:"code,omitempty"`   // the gRPC code
-	Fields  []string `json:"fields,omitempty"` // names of the refused fields; values may be secret
+	Fields  []string `json:"fields,omitempty"` // names of the rejected fields, without values, which may be secret
 	Millis  int64    `json:"durationMs"`
-	Repeat  bool     `json:"repeat,omitempty"` // a create whose claim key had been used: it returned the same sandbox
+	Repeat  bool     `json:"repeat,omitempty"` // a create with a used claim key, which returned the existing sandbox
 	Count   int64    `json:"count,omitempty"`  // of a summary or gap
 }
 
-// Trail leads to other records of a call.
+// Trail identifies other records about a call.
 type Trail struct {
 	RequestID string `json:"requestId,omitempty"` // the caller's X-Request-Id
 	TraceID   string `json:"traceId,omitempty"`
 	Replica   string `json:"replica,omitempty"` // of the hub
 }
 
-// Conversation is a conversation with a sandbox, or a request to the API server of a cluster. Neither its command nor its content is
-// recorded, nor a request's query.
+// Conversation is a conversation with a sandbox, or a request to the API server of a cluster. Its command, its content and the query of a
+// request are not recorded.
 type Conversation struct {
 	Kind      string `json:"kind"`             // exec, logs, port, files, processes; backup; kubernetes
 	Method    string `json:"method,omitempty"` // of kubernetes
@@ -154,7 +154,7 @@ const (
 	maxFields = 8
 )
 
-// line encodes an event, with its texts made safe.
+// line encodes an event after making its texts safe.
 func (e *Event) line() ([]byte, error) {
 	e.clean()
 	var out bytes.Buffer
@@ -194,8 +194,8 @@ func texts(all []string, most int) []string {
 	return out
 }
 
-// Text makes a text of a caller safe for a line and a terminal: it has at most so many bytes, is valid UTF-8, and has no control
-// or format characters, by which it could imitate other lines or hide.
+// Text makes a text from a caller safe for a line and a terminal: the result has at most the given number of bytes, is valid UTF-8, and has
+// no control or format characters, which could imitate other lines or hide text.
 func Text(text string, most int) string {
 	return clip.Text(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -35,7 +35,7 @@ const (
 	minAge                     = time.Minute
 )
 
-// Flags say where the audit goes. Without any value there is none.
+// Flags specify where the audit is written. Without any value there is no audit.
 type Flags struct {
 	To        []string
 	Megabytes int
@@ -43,13 +43,13 @@ type Flags struct {
 	Age       time.Duration
 }
 
-// Nowhere has a process write no audit unless its flags say so.
+// Nowhere returns Flags with which a process writes no audit by default.
 func Nowhere() Flags { return Flags{To: []string{toNone}} }
 
 // InDataDirectory reports whether lines go to a file of the data directory.
 func (f *Flags) InDataDirectory() bool { return slices.Contains(f.To, toFile) }
 
-// Bind adds the flags. The audit goes to a file by default, or where f says.
+// Bind registers the flags. The default is a file, or the values that f already has.
 func (f *Flags) Bind(flags *pflag.FlagSet) {
 	to := f.To
 	if to == nil {
@@ -63,7 +63,7 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.Age, "audit-file-age", 24*time.Hour, "age at which an audit file is rotated")
 }
 
-// Validate names every invalid value.
+// Validate returns an error that names every invalid value.
 func (f *Flags) Validate() error {
 	var errs []error
 	sinks := 0
@@ -97,7 +97,7 @@ func (f *Flags) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Environment is what a Log gets from its process.
+// Environment is what a process provides to its Log.
 type Environment struct {
 	DataDir string
 	Replica string
@@ -109,10 +109,10 @@ type Environment struct {
 	Log  logr.Logger
 }
 
-// Open returns a running Log, or nil where there is none.
+// Open returns a running Log, or nil if the flags request none.
 func (f *Flags) Open(ctx context.Context, e Environment) (*Log, error) {
 	if len(f.To) == 0 || slices.Contains(f.To, toNone) {
-		return nil, nil // none is asked for
+		return nil, nil // not requested
 	}
 	o := Options{Strict: slices.Contains(f.To, strictly), Replica: e.Replica, Clock: e.Clock, Log: e.Log}
 	var err error

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// patience bounds how long a strict call waits for its line, and Close for the last lines.
+	// patience bounds how long a strict call waits for its line, and how long Close waits for the last lines.
 	patience = 3 * time.Second
 	// foldEvery is the period of summaries.
 	foldEvery = time.Minute
@@ -70,10 +70,10 @@ func New(o Options) *Log {
 	return l
 }
 
-// Strict reports whether calls wait for their lines.
+// Strict reports whether calls wait until their lines are written.
 func (l *Log) Strict() bool { return l != nil && l.opts.Strict }
 
-// Now is the time of the Log's clock.
+// Now returns the time of the Log's clock.
 func (l *Log) Now() time.Time { return l.opts.Clock.Now() }
 
 // NewID returns an id for the lines of one call.
@@ -81,7 +81,7 @@ func (l *Log) NewID() string {
 	return ulid.MustNew(ulid.Timestamp(l.Now()), rand.Reader).String()
 }
 
-// Record writes an event soon, and never waits. An event that finds no room is dropped and counted.
+// Record queues an event and never waits. If the queue is full, the event is dropped and counted.
 func (l *Log) Record(e Event) {
 	if l == nil {
 		return
@@ -95,8 +95,8 @@ func (l *Log) Record(e Event) {
 	}
 }
 
-// Before writes the intent of a call that is about to act, where the Log is strict. Without its line in every sink the call must not
-// act.
+// Before writes the intent of a call if the Log is strict. If it fails to write it to every sink, it returns an error, and the call must
+// not act.
 func (l *Log) Before(ctx context.Context, e Event) error {
 	if !l.Strict() {
 		return nil
@@ -110,14 +110,14 @@ func (l *Log) Before(ctx context.Context, e Event) error {
 	return nil
 }
 
-// After writes the outcome of a call. Where the Log is strict it waits for the line. A line that cannot be written does not change the
-// outcome: the call has acted, and its intent is on record.
+// After writes the outcome of a call. If the Log is strict, it waits for the line. A failure to write does not change the outcome: the call
+// has acted, and its intent is recorded.
 func (l *Log) After(ctx context.Context, e Event) {
 	if !l.Strict() {
 		l.Record(e)
 		return
 	}
-	// A caller that has left does not keep its line from being written.
+	// The line is written even if the caller has left.
 	if err := l.write(context.WithoutCancel(ctx), e); err != nil {
 		l.opts.Log.Error(err, "The outcome of a call was not recorded", "id", e.ID, "verb", e.Verb, "resource", e.Object.Resource)
 	}
@@ -168,9 +168,8 @@ func (l *Log) prepare(e *Event) ([]byte, bool) {
 	return line, true
 }
 
-// Fold records what a party may cause without end, such as refusals. Each party has a few lines in a minute; more of them, and those of too
-// many parties, are counted in a
-// summary at the minute's end. The party is an address, a caller or a cluster.
+// Fold records events that a party can cause without limit, such as refusals. A party is an address, a caller or a cluster. Each party has
+// a few lines per minute. Further events, and those of parties beyond the bound, are counted in a summary at the end of the minute.
 func (l *Log) Fold(party string, e Event) {
 	if l == nil {
 		return
@@ -186,7 +185,7 @@ func (l *Log) summarize() {
 	}
 }
 
-// Close writes what waits, for a few seconds at most. Later events are lost.
+// Close writes the queued lines, for at most a few seconds. Later events are lost.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil
@@ -206,7 +205,7 @@ func (l *Log) Close() error {
 		for _, out := range l.outlets {
 			errs = append(errs, out.sink.Close())
 		}
-	case <-timer.C: // a sink hangs, as on a disk that does not respond
+	case <-timer.C: // a sink hangs, for example because its disk does not respond
 		errs = append(errs, errors.New("the last lines of the audit were not written in time"))
 	}
 	return errors.Join(errs...)

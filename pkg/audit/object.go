@@ -8,14 +8,14 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// KeyHash names a claim key without revealing it.
+// KeyHash returns a hash that identifies a claim key without revealing it.
 type KeyHash func(team, namespace, key string) string
 
-// defaultNamespace is that of requests without one.
+// defaultNamespace is the namespace of requests without one.
 const defaultNamespace = "default"
 
-// About returns what a call is about, and its cluster, from the request, the response (nil before it) and the caller. Nothing else of
-// a request is recorded; because bodies have secrets.
+// About returns the object of a call and its cluster, from the request, the response (nil before the call) and the caller. Nothing else
+// from a request is recorded, because bodies contain secrets.
 func About(resource string, req, resp any, who Who, hash KeyHash) (object Object, cluster string) {
 	object = Object{Resource: resource}
 	key := ""
@@ -58,7 +58,7 @@ func getID(m interface{ GetId() string }) string               { return m.GetId(
 func getTeam(m interface{ GetTeam() string }) string           { return m.GetTeam() }
 func getUser(m interface{ GetUser() string }) string           { return m.GetUser() }
 
-// text returns a field of a message, if it has that.
+// text returns a field of a message, or "" if the message does not have the field.
 func text[M any](m any, get func(M) string) string {
 	if has, ok := m.(M); ok {
 		return get(has)

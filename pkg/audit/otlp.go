@@ -13,7 +13,7 @@ import (
 // exportTimeout bounds how long a collector may take for a batch. It is shorter than a strict call's patience.
 const exportTimeout = 2 * time.Second
 
-// collector sends lines to a collector, by OTLP: the body of each is the JSON of a file's line.
+// collector sends lines to an OTLP collector. The body of each record is the same JSON as a line in a file.
 type collector struct{ to *telemetry.Logs }
 
 // Collector returns the sink of a collector.

@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// maxWaiting is how many lines wait for one sink; maxEach how many of them are of one caller, so that none takes the place of all.
+	// maxWaiting is the number of lines that may wait for one sink, and maxEach how many of them one caller may have, so that a caller cannot
+	// fill the queue.
 	maxWaiting = 4096
 	maxEach    = maxWaiting / 4
-	// maxBatch lines are written at a time.
+	// maxBatch is the maximum number of lines in one write.
 	maxBatch = 256
-	// complainEvery bounds the log of failures.
+	// complainEvery bounds how often failures are logged.
 	complainEvery = time.Minute
 )
 
-// Line is an event as a sink gets it.
+// Line is an event in the form that a sink receives.
 type Line struct {
 	Event Event
 	Text  []byte // JSON, with a line feed
 }
 
-// Sink is where lines go. Its methods are called by one goroutine.
+// Sink is a destination of lines. One goroutine calls its methods.
 type Sink interface {
 	Name() string // stdout, file or otlp
-	// Write writes lines in order. After an error any of them may be missing.
+	// Write writes lines in order. After an error, any of the lines may be missing.
 	Write([]Line) error
 	Close() error
 }
 
-// pending is a line that waits.
+// pending is a line in the queue.
 type pending struct {
 	event   Event
 	line    []byte
-	written chan<- error // nil: no call waits for it
+	written chan<- error // nil: no call waits for the line
 }
 
 // outlet is the queue of one sink.
@@ -45,11 +46,11 @@ type outlet struct {
 	log   *Log
 	sink  Sink
 	queue chan pending
-	each  *tally.Tally[string] // of the queue's lines, by caller
+	each  *tally.Tally[string] // lines in the queue, by caller
 
 	mu     sync.Mutex
 	closed bool
-	lost   int64 // lines since the last one that was written
+	lost   int64 // lines lost since the last one that was written
 
 	complained time.Time
 }
@@ -58,10 +59,10 @@ func newOutlet(l *Log, sink Sink) *outlet {
 	return &outlet{log: l, sink: sink, queue: make(chan pending, maxWaiting), each: tally.New[string](maxEach)}
 }
 
-// party is whose share of the queue an event uses.
+// party returns the name under which an event counts against a share of the queue.
 func party(e *Event) string { return string(e.Who.Kind) + "\x00" + e.Who.Name }
 
-// offer reports whether the line waits to be written now.
+// offer adds a line to the queue. It reports whether there was room.
 func (o *outlet) offer(p pending) bool {
 	of := party(&p.event)
 	o.mu.Lock()
@@ -78,7 +79,7 @@ func (o *outlet) offer(p pending) bool {
 	return false
 }
 
-// lose is called with mu held.
+// lose counts lost lines. The caller holds mu.
 func (o *outlet) lose(n int, reason string) {
 	o.lost += int64(n)
 	o.log.opts.Metrics.dropped(o.sink.Name(), reason, n)
@@ -93,7 +94,7 @@ func (o *outlet) close() {
 	}
 }
 
-// run writes until the queue is closed and empty.
+// run writes lines until the queue is closed and empty.
 func (o *outlet) run() {
 	for first := range o.queue {
 		batch := []pending{first}

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// maxLine bounds a line that is read back. Those that are written are far shorter.
+// maxLine bounds a line that is read. Lines that Atoll writes are much shorter.
 const maxLine = 1 << 20
 
-// Read calls f with each event of lines. It returns how many lines are no events, such as one that a crash has cut.
+// Read calls f with each event. It returns how many lines are not events, for example because a crash cut them off.
 func Read(from io.Reader, f func(Event) error) (bad int, err error) {
 	reader := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -29,7 +29,7 @@ func Read(from io.Reader, f func(Event) error) (bad int, err error) {
 			if json.Unmarshal(text, &e) != nil || e.Schema == 0 {
 				bad++
 			} else {
-				e.clean() // of a file that another program has written
+				e.clean() // the file may have been written by another program
 				if err := f(e); err != nil {
 					return bad, err
 				}
@@ -44,7 +44,7 @@ func Read(from io.Reader, f func(Event) error) (bad int, err error) {
 	}
 }
 
-// readLine returns the next line; of one that is too long, its beginning.
+// readLine returns the next line. It truncates a line that is too long.
 func readLine(from *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := from.ReadSlice('\n')
@@ -55,11 +55,11 @@ func readLine(from *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// Filter selects events. Empty fields select all; patterns have * and ?.
+// Filter selects events. An empty field selects all. Patterns may contain * and ?.
 type Filter struct {
 	Since, Until time.Time
-	Who          string // a pattern of name, user or team
-	Verb         string // patterns, as all below
+	Who          string // pattern for the name, user or team
+	Verb         string // a pattern, like all below
 	Resource     string
 	Namespace    string
 	Cluster      string
@@ -67,7 +67,7 @@ type Filter struct {
 	Sandbox      string
 }
 
-// Validate refuses patterns that match nothing.
+// Validate rejects invalid patterns, and an outcome that does not exist.
 func (f Filter) Validate() error {
 	for name, pattern := range map[string]string{
 		"who": f.Who, "verb": f.Verb, "resource": f.Resource, "namespace": f.Namespace, "cluster": f.Cluster, "outcome": f.Outcome,
@@ -84,7 +84,7 @@ func (f Filter) Validate() error {
 	return nil
 }
 
-// Matches reports whether the filter selects an event. A gap always counts: what it stands for may have matched.
+// Matches reports whether the filter selects an event. It always selects a gap, because the lost lines may have matched.
 func (f Filter) Matches(e *Event) bool {
 	if !f.Since.IsZero() && e.Time.Before(f.Since) || !f.Until.IsZero() && !e.Time.Before(f.Until) {
 		return false
@@ -97,7 +97,7 @@ func (f Filter) Matches(e *Event) bool {
 		matches(f.Cluster, e.Cluster) && matches(f.Outcome, string(e.Outcome)) && matches(f.Sandbox, e.Object.Sandbox)
 }
 
-// matches reports whether a name has the form of a pattern. Unlike in paths, * includes slashes.
+// matches reports whether a name matches a pattern. Unlike in path patterns, * matches slashes.
 func matches(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -106,7 +106,7 @@ func matches(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// Subject is what an event is about, in a few words.
+// Subject describes the object of an event in a few words.
 func (e *Event) Subject() string {
 	switch {
 	case e.Stage == Gap:

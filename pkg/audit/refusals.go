@@ -8,32 +8,32 @@ import (
 )
 
 const (
-	// maxOwn refusals of one party have lines of their own in a minute, and maxParties parties at most.
+	// maxOwn is how many refusals of one party have a line of their own per minute, and maxParties the number of parties that have such lines.
 	maxOwn     = 3
 	maxParties = 64
 )
 
-// refusals bounds the lines about refusals, so that a flood of them fills no disk. Their number is that of the parties, and parties
-// have a bound.
+// refusals bounds the lines about refusals, so that a flood of refusals does not fill the disk. The number of lines depends on the number
+// of parties, which is bounded.
 type refusals struct {
 	mu      sync.Mutex
 	since   time.Time
 	parties map[string]*refused
-	others  *refused // of the parties beyond the bound
+	others  *refused // refusals of all parties beyond the bound
 }
 
-// refused is what one party was refused since the last summary.
+// refused are the refusals of one party since the last summary.
 type refused struct {
 	last  Event
 	seen  int
-	extra int64 // without a line
+	extra int64 // refusals without a line
 }
 
 func newRefusals(now time.Time) *refusals {
 	return &refusals{since: now, parties: map[string]*refused{}}
 }
 
-// admit reports whether a refusal has a line of its own.
+// admit reports whether a refusal gets a line of its own.
 func (r *refusals) admit(party string, e Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *refusals) admit(party string, e Event) bool {
 	return false
 }
 
-// fold returns the summaries of the time since the last call.
+// fold returns the summaries of the refusals since its last call.
 func (r *refusals) fold(now time.Time) (summaries []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// writer writes lines to a stream, which outlives it.
+// writer writes lines to a stream, and does not close it.
 type writer struct{ to io.Writer }
 
-// Stdout returns the sink of a stream.
+// Stdout returns a sink that writes to a stream.
 func Stdout(to io.Writer) Sink { return writer{to} }
 
 func (writer) Name() string { return "stdout" }
@@ -36,11 +36,11 @@ func join(lines []Line) []byte {
 	return out.Bytes()
 }
 
-// FileOptions bound the files of a file sink.
+// FileOptions bound the files of a File sink.
 type FileOptions struct {
 	Path      string
 	Megabytes int           // of one file
-	Files     int           // besides the current one; those are compressed
+	Files     int           // older files, which are compressed
 	Age       time.Duration // of the current file
 	Clock     clock.PassiveClock
 }
@@ -49,11 +49,11 @@ type FileOptions struct {
 type file struct {
 	opts  FileOptions
 	to    *lumberjack.Logger
-	begun time.Time // when the current file got its first line of this process; zero: not yet
+	begun time.Time // when this process wrote the first line to the current file; zero: not yet
 	torn  bool      // the last line may be incomplete
 }
 
-// File returns the sink of rotated files, which can be written.
+// File returns a sink that writes to rotated files. It fails if the file cannot be written.
 func File(o FileOptions) (Sink, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the audit's folder: %w", err)
@@ -74,7 +74,7 @@ func File(o FileOptions) (Sink, error) {
 	}}, nil
 }
 
-// endsTorn reports whether a file ends within a line, as after a crash.
+// endsTorn reports whether a file ends with an incomplete line, for example after a crash.
 func endsTorn(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
