@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// Diagnose returns all that is wrong, worst first.
+// Diagnose returns all problems, worst first.
 func Diagnose(s *Snapshot) []Diagnosis {
 	var all []Diagnosis
 	for _, look := range []func(*Snapshot) []Diagnosis{
@@ -28,7 +28,7 @@ func Diagnose(s *Snapshot) []Diagnosis {
 	return order(all)
 }
 
-// kubectl returns the beginning of a command for a cluster.
+// kubectl returns the start of a kubectl command for a cluster.
 func (s *Snapshot) kubectl(cluster string) string {
 	if site := s.Sites[cluster]; site != nil && site.Context != "" {
 		return "kubectl --context " + site.Context
@@ -43,12 +43,12 @@ func (s *Snapshot) namespace(cluster string) string {
 	return "atoll-system"
 }
 
-// logs returns the command that shows the logs of a cluster's worker.
+// logs returns the command that prints the logs of a cluster's worker.
 func (s *Snapshot) logs(cluster string) string {
 	return fmt.Sprintf("%s -n %s logs -l app.kubernetes.io/name=atoll-worker --tail=50", s.kubectl(cluster), s.namespace(cluster))
 }
 
-// hubNow is the hub's time, by which certificates and keys expire.
+// hubNow returns the hub's time, which decides when certificates and keys expire.
 func (s *Snapshot) hubNow() time.Time {
 	if s.Hub != nil && !s.Hub.Clock.Now.IsZero() {
 		return s.Hub.Clock.Now
@@ -56,7 +56,7 @@ func (s *Snapshot) hubNow() time.Time {
 	return s.Now
 }
 
-// blindness: a part that does not respond cannot serve either, as far as can be seen from here.
+// blindness reports the parts that do not respond. As far as can be seen from here, such a part cannot serve either.
 func blindness(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for _, b := range s.Blind {
@@ -75,7 +75,7 @@ func blindness(s *Snapshot) []Diagnosis {
 				Do: "callers without a hub are served by each worker's local API meanwhile\n" +
 					"in the hub's cluster: kubectl -n atoll-system get pods,events -l app.kubernetes.io/name=atoll-hub\n" +
 					"in the hub's cluster: kubectl -n atoll-system logs -l app.kubernetes.io/name=atoll-hub --tail=50"})
-		case cluster && len(missingCRDs(s.Sites[id])) > 0: // the cause
+		case cluster && len(missingCRDs(s.Sites[id])) > 0: // this is the cause
 		case cluster && b.Refused:
 			out = append(out, Diagnosis{Reason: NotTold, Severity: Warning, Cluster: id, Object: "cluster " + id,
 				What: "may not be looked at: " + b.Why,
@@ -126,7 +126,7 @@ func hubItself(s *Snapshot) []Diagnosis {
 	return append(out, replicas(s.Hub.Replicas)...)
 }
 
-// replicas reports those that are alive, as gossip says, and that the replica which was called cannot reach.
+// replicas reports the replicas that are alive according to gossip but that the replica which was asked cannot reach.
 func replicas(all []*sandboxv1.Replica) (out []Diagnosis) {
 	asked := ""
 	for _, r := range all {
@@ -155,16 +155,17 @@ func (s *Snapshot) since(t *timestamppb.Timestamp) time.Duration {
 }
 
 const (
-	// certificateLife is that of a certificate whose hub does not say. With a fifth left it should have been renewed; a tenth is critical.
+	// certificateLife is the assumed lifetime of a certificate if the hub does not report it. A certificate with less than a fifth of its
+	// lifetime left should have been renewed; with less than a tenth it is critical.
 	certificateLife                         = 30 * 24 * time.Hour
 	certificateSoonPart, certificateNowPart = 5, 10
 
 	keySoon = 7 * 24 * time.Hour
-	// keyNow is when an expiry is too close to plan for.
+	// keyNow is the remaining time at which the expiry of a key becomes critical.
 	keyNow = 24 * time.Hour
 )
 
-// ends: certificates and keys that expire soon.
+// ends reports certificates and keys that expire soon.
 func ends(s *Snapshot) []Diagnosis {
 	if s.Hub == nil {
 		return nil
@@ -213,7 +214,7 @@ func ends(s *Snapshot) []Diagnosis {
 	return out
 }
 
-// versions: parts of the federation with different builds.
+// versions reports parts of the federation that run different builds.
 func versions(s *Snapshot) []Diagnosis {
 	if s.Hub == nil || s.Hub.Status == nil {
 		return nil
@@ -283,10 +284,10 @@ func clusters(s *Snapshot) []Diagnosis {
 	return out
 }
 
-// attachSoon is how long workers may take to attach to a hub that has started: they try at least each half minute.
+// attachSoon is how long workers may take to attach to a hub after its start. They try at least every half minute.
 const attachSoon = 40 * time.Second
 
-// hubUp returns for how long the hub that was asked runs.
+// hubUp returns how long the hub that was asked has been running.
 func (s *Snapshot) hubUp() (up time.Duration, known bool) {
 	for _, r := range s.Hub.Replicas {
 		if r.GetSelf() && r.GetSince() != nil {
@@ -296,7 +297,7 @@ func (s *Snapshot) hubUp() (up time.Duration, known bool) {
 	return 0, false
 }
 
-// whyAway returns what to look at first, judged by the cluster itself.
+// whyAway returns what to check first, based on what the cluster itself shows.
 func (s *Snapshot) whyAway(id string) string {
 	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
 	switch {
@@ -321,7 +322,7 @@ func leads(c *verify.Cluster) bool {
 	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
 }
 
-// skewed is the smallest clock difference to report.
+// skewed is the smallest clock difference that is reported.
 const skewed = 30 * time.Second
 
 func clocks(s *Snapshot) []Diagnosis {

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/verify"
 )
 
-// members diagnoses the hub's view of Envs: the states and counts of their members.
+// members reports problems in the hub's view of Envs: the states and counts of their members.
 func members(s *Snapshot) []Diagnosis {
 	if s.Hub == nil {
 		return nil
@@ -27,7 +27,7 @@ func members(s *Snapshot) []Diagnosis {
 		name := envName(e)
 		for _, c := range e.GetClusters() {
 			if s.looked(c.GetClusterId()) {
-				continue // its Env's conditions say more
+				continue // the conditions of its Env say more
 			}
 			for _, m := range c.GetMembers() {
 				if d, wrong := member(m); wrong {
@@ -63,14 +63,14 @@ func isGap(c *metav1.Condition) bool {
 	return c.Reason == string(v1alpha1.ReasonClusterMissing) || c.Reason == string(v1alpha1.ReasonEnvMissing)
 }
 
-// hubKnowsGaps reports whether the hub says which clusters do not serve an Env. Then the conditions say it again, each cluster.
+// hubKnowsGaps reports whether the hub lists the clusters that do not serve an Env. The conditions of each cluster then only repeat that.
 func (s *Snapshot) hubKnowsGaps(e *v1alpha1.SandboxEnv) bool {
 	return s.Hub != nil && slices.ContainsFunc(s.Hub.Envs, func(o *sandboxv1.Env) bool {
 		return o.GetNamespace() == e.Namespace && o.GetName() == e.Name && len(o.GetMissingClusters())+len(o.GetClustersWithoutEnv()) > 0
 	})
 }
 
-// gaps diagnoses clusters that an Env has members of and that do not serve it, as the hub knows them.
+// gaps reports, from the hub's view, clusters in which an Env has members but which do not serve it.
 func gaps(e *sandboxv1.Env) (out []Diagnosis) {
 	for _, id := range e.GetMissingClusters() {
 		out = append(out, Diagnosis{What: "has members of cluster " + id + ", which is not registered", Do: cureMissing})
@@ -103,10 +103,10 @@ func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// standing counts the members of an Env by what they can do.
+// standing counts the members of an Env by their state.
 type standing struct {
 	away, members       int // in clusters that get no claims now, and in the others
-	serving, saturated  int // members that have a pool of the Env; those that cannot grow
+	serving, saturated  int // members with a pool of the Env; of these, those that cannot grow
 	ready, pending      int32
 	misplaced, deficits int // members without a pool; with a pool that is not as the Env asks, or not its own
 }
@@ -138,7 +138,7 @@ func standingOf(e *sandboxv1.Env) (s standing) {
 	return s
 }
 
-// unserving says what is wrong with members of which none can serve.
+// unserving describes why none of the members can serve.
 func (s *standing) unserving() string {
 	var parts []string
 	if s.misplaced > 0 {
@@ -150,7 +150,7 @@ func (s *standing) unserving() string {
 	return strings.Join(parts, ", ")
 }
 
-// room finds Envs that cannot serve one more claim, or cannot grow. Do is what helps next to looking at the candidates.
+// room reports an Env that cannot serve another claim, or cannot grow. Do suggests a remedy in addition to looking at the candidates.
 func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 	const more = "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
 	s := standingOf(e)
@@ -184,7 +184,7 @@ func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 
 func envName(e *sandboxv1.Env) string { return e.GetNamespace() + "/" + e.GetName() }
 
-// conditions diagnoses the clusters' own conditions of their Envs.
+// conditions reports problems in the conditions that clusters set on their Envs.
 func conditions(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -255,7 +255,7 @@ func ofCondition(c *metav1.Condition) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// age returns how long ago a time was by the API server's clock, which wrote it.
+// age returns how long ago the given time was, by the clock of the API server that wrote it.
 func (s *Snapshot) age(c *verify.Cluster, at time.Time) time.Duration {
 	now := c.Clock.Now
 	if now.IsZero() {

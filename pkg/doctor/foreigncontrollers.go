@@ -21,8 +21,7 @@ import (
 // contestedFor is how long the worker leaves an object alone after another controller's write.
 const contestedFor = 2 * time.Minute
 
-// foreignControllers finds apparent other controllers of the same objects. The leases that a worker yields to are not visible
-// here.
+// foreignControllers reports other controllers that appear to write the same objects. It does not see the leases to which a worker yields.
 func foreignControllers(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -66,7 +65,7 @@ func (s *Snapshot) contested(c *verify.Cluster) []Diagnosis {
 	return out
 }
 
-// foreignLeases reads the leases of other controllers. It omits leases of nodes.
+// foreignLeases reads the leases of other controllers, except for those of nodes.
 func (i inspector) foreignLeases(ctx context.Context) error {
 	list := &coordinationv1.LeaseList{}
 	err := i.client.List(ctx, list, client.MatchingFieldsSelector{

@@ -28,15 +28,15 @@ import (
 // Place is a cluster to inspect.
 type Place struct {
 	ID        string
-	Context   string // of kubectl
-	Namespace string // of the worker
+	Context   string // kubectl context
+	Namespace string // namespace of the worker
 	Config    *rest.Config
 }
 
-// inspectTimeout bounds the look at one cluster.
+// inspectTimeout bounds the inspection of one cluster.
 const inspectTimeout = 15 * time.Second
 
-// Look gathers a snapshot of the federation, and of what is installed in the places.
+// Look returns a snapshot of the federation, and of what is installed in the given clusters.
 func Look(ctx context.Context, federation *verify.Federation, places []Place, now time.Time) *Snapshot {
 	s := &Snapshot{Now: now, Sites: map[string]*Site{}}
 	var mu sync.Mutex
@@ -73,7 +73,7 @@ func (p Place) inspect(ctx context.Context) *Site {
 		}
 	}
 	config := rest.CopyConfig(p.Config)
-	config.QPS = -1 // the API server's own fairness decides
+	config.QPS = -1 // no client-side limit: the API server has its own fairness
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		site.Unread = append(site.Unread, Unread{What: "client: " + err.Error()})
@@ -85,12 +85,12 @@ func (p Place) inspect(ctx context.Context) *Site {
 	} {
 		i.try(ctx, what, ask)
 	}
-	i.try(ctx, "rights", i.rights) // last: where it asks for them depends on the Deployments
+	i.try(ctx, "rights", i.rights) // last, because the namespaces to ask about depend on the Deployments
 	slices.SortFunc(site.Unread, func(a, b Unread) int { return strings.Compare(a.What, b.What) })
 	return site
 }
 
-// try records what could not be read, also for want of time; because a look without it would pass for a complete one.
+// try records what could not be read, also because time ran out: otherwise the snapshot would look complete.
 func (i inspector) try(ctx context.Context, what string, ask func(context.Context) error) {
 	err := ask(ctx)
 	if err == nil {
@@ -165,7 +165,7 @@ func (i inspector) workers(ctx context.Context) error {
 	return nil
 }
 
-// pods reads the Pods of hub and workers. The look at the federation has those of pools.
+// pods reads the Pods of the hub and the workers. The federation's snapshot contains those of pools.
 func (i inspector) pods(ctx context.Context) error {
 	var all corev1.PodList
 	if err := i.client.List(ctx, &all, client.InNamespace(i.Namespace)); err != nil {

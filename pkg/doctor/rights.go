@@ -16,11 +16,11 @@ import (
 // right is a permission that an account needs.
 type right struct {
 	account, group, resource, name string
-	namespaced                     bool // in the worker's namespace, else in all
+	namespaced                     bool // in the worker's namespace, else in all namespaces
 	verbs                          string
 }
 
-// needed is what the worker's roles grant, except for Secrets, which are optional.
+// needed are the permissions that the worker's roles grant, except for those on Secrets, which are optional.
 var needed = []right{
 	{workerAccount, "", "pods", "", false, "create delete get list patch watch"},
 	{workerAccount, "", "pods/exec", "", false, "create get"},
@@ -58,15 +58,15 @@ var needed = []right{
 
 const (
 	workerAccount = "atoll-worker"
-	// perNamespace is the role that the chart binds in each namespace where namespaces are listed.
+	// perNamespace is the role that the chart binds in each namespace if namespaces are listed.
 	perNamespace = "atoll-worker-in-namespace"
 )
 
-// clusterWide are the resources of which a worker of listed namespaces has rights in the whole cluster; because no namespace has
-// them.
+// clusterWide are the resources on which a worker with listed namespaces has permissions in the whole cluster, because they are not
+// namespaced.
 var clusterWide = []string{"nodes", "namespaces", "sandboxtemplates", "sandboxtemplates/status"}
 
-// question is one permission that the API server is asked for.
+// question is one permission about which the API server is asked.
 type question struct {
 	account string
 	authorizationv1.ResourceAttributes
@@ -83,7 +83,7 @@ func (q question) String() string {
 	return out
 }
 
-// questions lists what a worker in a namespace of its own needs, given the namespaces that it serves; none means all.
+// questions returns the permissions that a worker in the namespace own needs to serve the given namespaces. No namespaces means all.
 func questions(own string, served []string) (all []question) {
 	for _, r := range needed {
 		resource, subresource, _ := strings.Cut(r.resource, "/")
@@ -97,7 +97,7 @@ func questions(own string, served []string) (all []question) {
 				all = append(all, q)
 			case len(served) == 0 || r.name != "" || slices.Contains(clusterWide, r.resource) && r.resource != "namespaces":
 				all = append(all, q)
-			case r.resource == "leases": // only of the controllers that --rival-leases names
+			case r.resource == "leases": // only needed for the controllers that --rival-leases names
 			default:
 				for _, namespace := range served {
 					in := q
@@ -114,11 +114,11 @@ func questions(own string, served []string) (all []question) {
 	return all
 }
 
-// reviewsAtOnce is how many permissions an API server is asked for at a time; because one after the other takes longer than
-// inspectTimeout where each takes long, or many namespaces are served.
+// reviewsAtOnce is the number of concurrent access reviews. One after the other would exceed inspectTimeout if each takes long, or if many
+// namespaces are served.
 const reviewsAtOnce = 8
 
-// rights asks the API server instead of reading roles; because its decision counts.
+// rights asks the API server about permissions instead of reading roles, because the API server's decision is what counts.
 func (i inspector) rights(ctx context.Context) error {
 	served, err := i.served(ctx)
 	if err != nil {
@@ -151,8 +151,8 @@ func (i inspector) rights(ctx context.Context) error {
 	return err
 }
 
-// served returns the namespaces that the worker serves; none means all. Its Deployment tells. For a worker that runs elsewhere,
-// the chart's bindings do.
+// served returns the namespaces that the worker serves; none means all. It reads them from the worker's Deployment or, for a worker that
+// runs elsewhere, from the chart's role bindings.
 func (i inspector) served(ctx context.Context) (served []string, err error) {
 	for _, w := range i.site.Workers {
 		served = append(served, w.Namespaces...)
@@ -175,7 +175,7 @@ func (i inspector) served(ctx context.Context) (served []string, err error) {
 	return served, nil
 }
 
-// namespacesOf returns what a worker's Pod gives --namespaces.
+// namespacesOf returns the value of --namespaces in a worker's Pod.
 func namespacesOf(pod *corev1.PodSpec) (namespaces []string) {
 	add := func(list string) {
 		for name := range strings.SplitSeq(list, ",") {

@@ -19,7 +19,7 @@ var kinds = map[string]reflect.Type{
 	"sandboxtemplates." + v1alpha1.GroupVersion.Group: reflect.TypeFor[v1alpha1.SandboxTemplate](),
 }
 
-// compare lists the fields of a type of this build that an installed CRD lacks. An API server drops such fields from writes.
+// compare returns the fields of this build's type that an installed CRD lacks. An API server drops such fields from writes.
 func compare(crd *apiextensionsv1.CustomResourceDefinition, kind reflect.Type) *CRD {
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
@@ -32,8 +32,8 @@ func compare(crd *apiextensionsv1.CustomResourceDefinition, kind reflect.Type) *
 	return &CRD{Missing: []string{"version " + v1alpha1.GroupVersion.Version}}
 }
 
-// unknown walks the fields of our own types. It skips those of Kubernetes: they have the version that the CRD was generated
-// with, and do no harm.
+// unknown walks the fields of Atoll's own types. It skips the types of Kubernetes, whose version is that with which the CRD was generated,
+// so that they do no harm.
 func unknown(schema *apiextensionsv1.JSONSchemaProps, t reflect.Type, path string) []string {
 	for schema != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
 		if t.Kind() == reflect.Slice {

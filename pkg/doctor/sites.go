@@ -23,7 +23,7 @@ var policies = []string{
 	"atoll-reserved-keys", "atoll-sandboxes", "atoll-scaling-groups", "atoll-templates-in-use",
 }
 
-// installations diagnoses what a cluster lacks for its worker.
+// installations reports what a cluster lacks for its worker.
 func installations(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for _, id := range slices.Sorted(maps.Keys(s.Sites)) {
@@ -85,12 +85,12 @@ func missingCRDs(site *Site) []string {
 	return missing
 }
 
-// worker diagnoses the Deployments of a cluster's worker, and its lease. A worker may run outside its cluster, so a missing
-// Deployment is no fault while a worker leads.
+// worker reports problems with the Deployments of a cluster's worker, and with its lease. A worker may run outside its cluster, so a
+// missing Deployment is no problem while a worker leads.
 func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
 	if i < 0 {
-		return nil // its lease is not known
+		return nil // its lease is unknown
 	}
 	var out []Diagnosis
 	lead := leads(&s.Clusters[i])
@@ -132,7 +132,7 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	return append(out, d)
 }
 
-// trouble is what keeps several Pods of one pool from running.
+// trouble is a problem that keeps one or more Pods of a pool from running.
 type trouble struct {
 	reason  Reason
 	message string
@@ -141,7 +141,7 @@ type trouble struct {
 	since   time.Duration
 }
 
-// pods finds Pods that do not start, pool by pool.
+// pods reports Pods that do not start, grouped by pool.
 func pods(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
@@ -183,7 +183,7 @@ func (s *Snapshot) ofTrouble(c *verify.Cluster, t *trouble) Diagnosis {
 	return d
 }
 
-// troubleOf returns what a Pod waits for in vain.
+// troubleOf returns what keeps a Pod from starting, if anything.
 func troubleOf(p *corev1.Pod) (Reason, string) {
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -207,7 +207,7 @@ func troubleOf(p *corev1.Pod) (Reason, string) {
 	return "", ""
 }
 
-// some lists the first few of many.
+// some returns the first few of a list of items.
 func some(items []string) string {
 	const most = 5
 	if len(items) <= most {

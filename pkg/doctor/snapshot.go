@@ -20,7 +20,7 @@ import (
 // Snapshot is the input of Diagnose.
 type Snapshot struct {
 	*verify.Snapshot
-	// Now is this machine's time, used where no other clock was read.
+	// Now is this machine's time. It is used where no other clock was read.
 	Now time.Time
 	// Sites are the clusters whose API servers were read, by cluster id.
 	Sites map[string]*Site
@@ -29,8 +29,8 @@ type Snapshot struct {
 // Site is what is installed in a cluster.
 type Site struct {
 	Context   string // of kubectl
-	Namespace string // of the worker
-	// CRDs are, by name of the CRD, the fields of this build that the cluster's CRD lacks. Nil: no such CRD.
+	Namespace string // namespace of the worker
+	// CRDs are the fields of this build that the cluster's CRDs lack, by name of the CRD. Nil: the CRD is not installed.
 	CRDs map[string]*CRD
 	// Denied are permissions that the worker's ServiceAccounts lack.
 	Denied []string
@@ -40,7 +40,7 @@ type Site struct {
 	Workers []Workload
 	// Pods of the workers' namespace.
 	Pods []corev1.Pod
-	// ForeignLeases are leases that other controllers of the same objects hold, or held.
+	// ForeignLeases are the leases that other controllers of the same objects hold or held.
 	ForeignLeases []foreigncontroller.Lease
 	// Unread is what could not be read.
 	Unread []Unread
@@ -62,7 +62,7 @@ func (s *Snapshot) Whole() bool {
 	return len(s.Blind) == 0
 }
 
-// CRD is what an installed CRD lacks.
+// CRD lists what an installed CRD lacks.
 type CRD struct {
 	Missing []string // paths of fields
 }
@@ -72,8 +72,8 @@ type Workload struct {
 	Name              string
 	Wanted, Available int32
 	Message           string        // why it is not available
-	Since             time.Duration // 0: not known
-	// Namespaces are those that it serves; none means all.
+	Since             time.Duration // 0: unknown
+	// Namespaces are the namespaces that the Deployment serves; none means all.
 	Namespaces []string
 }
 
@@ -89,7 +89,7 @@ const (
 
 var severities = []Severity{Critical, Warning, Info}
 
-// Reason is a diagnosis' type, for programs.
+// Reason is the type of a diagnosis, for programs.
 type Reason string
 
 // The reasons.
@@ -136,20 +136,20 @@ const (
 	NotTold             Reason = "NotTold"
 )
 
-// Diagnosis is one thing that is wrong.
+// Diagnosis is one problem.
 type Diagnosis struct {
 	Reason   Reason   `json:"reason"`
 	Severity Severity `json:"severity"`
 	Cluster  string   `json:"cluster,omitempty"` // empty: the hub, or the whole federation
 	Object   string   `json:"object"`
 	What     string   `json:"what"`
-	// Since is how long it has been so; 0: unknown.
+	// Since is how long the problem has existed; 0: unknown.
 	Since time.Duration `json:"-"`
 	// Do is the remedy: a sentence, a command, or both.
 	Do string `json:"do"`
 }
 
-// MarshalJSON writes the duration in words.
+// MarshalJSON encodes the duration as text.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {
 	type plain Diagnosis
 	out := struct {

@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// standalone finds pools without an Env that wait for their template, or continue without it.
+// standalone reports pools without an Env that wait for their template, or that continue without it.
 func standalone(s *Snapshot) []Diagnosis {
 	var out []Diagnosis
 	for i := range s.Clusters {
