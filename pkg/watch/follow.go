@@ -16,36 +16,36 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// Source is where the sandboxes are.
+// Source provides the sandboxes of clusters.
 type Source interface {
 	// Clusters returns every cluster, connected or not.
 	Clusters() []string
-	// Away reports whether a cluster has been silent for so long that its feed may not tell how its sandboxes are.
+	// Away reports whether a cluster has been silent for so long that its feed may be out of date.
 	Away(cluster string) bool
-	// Open returns a feed of the sandboxes of a cluster in a Scope, which lasts until ctx ends at most.
+	// Open returns a feed of the sandboxes of a cluster in a Scope. The feed ends when ctx ends, at the latest.
 	Open(ctx context.Context, cluster string, scope Scope) (Feed, error)
-	// LastKnown returns the sandboxes of a cluster in a Scope as they were last known, for as long as there is no feed. They are not
-	// changed.
+	// LastKnown returns the last known sandboxes of a cluster in a Scope. They are used while there is no feed. The caller must not modify
+	// them.
 	LastKnown(cluster string, scope Scope) []Known
 }
 
-// Known is a sandbox as it was so long ago.
+// Known is a sandbox with the age of this information.
 type Known struct {
 	Sandbox *sandboxv1.Sandbox
 	Age     time.Duration
 }
 
-// Feed tells what has changed. It begins with all that is there, up to the first changes that are complete.
+// Feed delivers changes. It starts with all existing sandboxes, up to the first changes that are marked complete.
 type Feed interface {
 	Next() (*federationv1.SandboxChanges, error)
 	Close()
 }
 
-// Pauses between tries to open a feed.
+// Pauses between attempts to open a feed.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Second
-	// longPause is after a try that the next one will hardly better.
+	// longPause follows an attempt that failed for a reason that the next one will probably meet too.
 	longPause = 30 * time.Second
 )
 
@@ -54,7 +54,7 @@ var (
 	errForeign = errors.New("it names a sandbox that is not one of its own")
 )
 
-// follow keeps the copy of a cluster's sandboxes true for as long as ctx lasts.
+// follow keeps the copy of a cluster's sandboxes up to date until ctx ends.
 func (t *topic) follow(ctx context.Context, cluster string, m *member) {
 	recall := sync.OnceFunc(func() { t.recall(cluster, t.service.source.LastKnown(cluster, t.scope)) })
 	for pause := firstPause; ; {
@@ -80,7 +80,7 @@ func (t *topic) follow(ctx context.Context, cluster string, m *member) {
 	}
 }
 
-// feed copies what one feed tells.
+// feed copies the changes of one feed.
 func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,7 +91,7 @@ func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 	close := sync.OnceFunc(feed.Close)
 	defer close()
 	defer context.AfterFunc(ctx, close)()
-	there := map[string]struct{}{} // what was told before the feed was complete
+	there := map[string]struct{}{} // sandboxes received before the feed was complete
 	for {
 		changes, err := feed.Next()
 		if err != nil {
@@ -122,7 +122,7 @@ func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 	}
 }
 
-// budget bounds the bytes of each cluster in all copies (I14).
+// budget bounds the bytes that each cluster uses in all copies (I14).
 type budget struct {
 	most int
 	mu   sync.Mutex
@@ -147,7 +147,7 @@ func (b *budget) give(cluster string, n int) {
 	}
 }
 
-// Pipe returns a feed of changes that a function sends.
+// Pipe returns a feed of the changes that run sends.
 func Pipe(ctx context.Context, run func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error) Feed {
 	p := &pipe{changes: make(chan *federationv1.SandboxChanges), done: make(chan struct{})}
 	ctx, p.end = context.WithCancel(ctx)
@@ -168,7 +168,7 @@ func Pipe(ctx context.Context, run func(ctx context.Context, send func(*federati
 type pipe struct {
 	changes chan *federationv1.SandboxChanges
 	done    chan struct{}
-	err     error // once done
+	err     error // set before done is closed
 	end     context.CancelFunc
 }
 

@@ -16,7 +16,7 @@ type Limits struct {
 	All, Team, Key int           // watches
 	Topics         int           // copies
 	Bytes          int           // of one cluster's sandboxes in all copies
-	Patience       time.Duration // for a caller to take an event; no flag of its own: --body-timeout
+	Patience       time.Duration // how long a caller may take for an event; set by --body-timeout
 }
 
 // DefaultLimits are the limits of a process without other settings.
@@ -49,7 +49,7 @@ func (l *Limits) BindCallers(flags *pflag.FlagSet) {
 		"how many teams, and namespaces of callers that may see no other, may be watched at one time; each has a copy of its sandboxes")
 }
 
-// Validate names every bound that is out of range.
+// Validate returns an error that names every bound out of range.
 func (l Limits) Validate() error {
 	l = l.filled()
 	var errs []error

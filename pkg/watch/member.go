@@ -10,17 +10,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// member is a cluster of a topic.
+// member is a cluster in a topic.
 type member struct {
-	current bool      // its feed has told all that is there
-	settled bool      // it was current once, or could not be
-	silent  bool      // the cluster is away, whatever its feed says
-	heard   time.Time // when it was last current, once it is not
-	lost    time.Time // since when its sandboxes are as last heard; zero: they are not
+	current bool      // its feed has delivered all existing sandboxes
+	settled bool      // it was current once, or its feed has failed
+	silent  bool      // the cluster is away, whatever its feed delivers
+	heard   time.Time // when it was last current; set when it stops being current
+	lost    time.Time // since when its sandboxes are stale; zero: they are not
 	leave   context.CancelFunc
 }
 
-// note changes how a cluster is heard.
+// note updates whether a cluster is current and whether it is silent.
 func (m *member) note(now time.Time, current, silent bool) {
 	if m.current && !m.silent {
 		m.heard = now
@@ -34,7 +34,7 @@ func (m *member) note(now time.Time, current, silent bool) {
 	}
 }
 
-// set notes how far a cluster's feed is.
+// set updates the state of a cluster's feed.
 func (t *topic) set(m *member, current bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +45,7 @@ func (t *topic) set(m *member, current bool) {
 	}
 }
 
-// recall notes sandboxes of a cluster that was not heard yet, as they were last known. Its feed replaces them.
+// recall adds the last known sandboxes of a cluster that has not been current yet. Its feed will replace them.
 func (t *topic) recall(cluster string, all []Known) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *topic) recall(cluster string, all []Known) {
 	}
 }
 
-// age returns how long ago a sandbox of a cluster that is away was heard, else nil. The caller holds the lock.
+// age returns the age of a sandbox whose cluster is away, or nil if the sandbox is up to date. The caller holds the lock.
 func (t *topic) age(it *item) *durationpb.Duration {
 	m := t.members[it.cluster]
 	if it.gone || m == nil || m.lost.IsZero() || it.heard.After(m.lost) {
@@ -73,8 +73,8 @@ func (t *topic) age(it *item) *durationpb.Duration {
 	return durationpb.New(max(0, t.service.clock.Since(heard)).Round(time.Millisecond))
 }
 
-// away returns the named clusters whose sandboxes are not known as they are now, and whether each other one was heard. The caller holds
-// the lock.
+// away returns the selected clusters whose sandboxes may be stale, and whether every selected cluster is settled. The caller holds the
+// lock.
 func (t *topic) away(named func(cluster string) bool) (clusters []string, settled bool) {
 	settled = t.listed
 	for cluster, m := range t.members {

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// Scope is what a topic is about. Empty means all.
+// Scope selects the sandboxes of a topic. An empty field selects all.
 type Scope struct{ Namespace, Team string }
 
 // Covers reports whether a sandbox is in the Scope.
@@ -27,27 +27,27 @@ func (s Scope) Covers(sandbox *sandboxv1.Sandbox) bool {
 }
 
 const (
-	// maxGraves is how many ended sandboxes a copy keeps.
+	// maxGraves is the number of ended sandboxes that a copy keeps.
 	maxGraves = 1024
-	// itemBytes is what a sandbox in a copy takes besides itself.
+	// itemBytes is the size of a sandbox in a copy, in addition to its message.
 	itemBytes = 512
-	// slack is how many stale entries a log may have beyond as many as others.
+	// slack is how many stale entries a log may have, in addition to one per item.
 	slack = 64
 )
 
 // item is a sandbox in a copy.
 type item struct {
-	sandbox  *sandboxv1.Sandbox // not changed, only replaced
+	sandbox  *sandboxv1.Sandbox // replaced, never modified
 	cluster  string
 	size     int
 	revision uint64    // of its last change
-	born     uint64    // when it was first there
-	gone     bool      // the sandbox is its record
-	heard    time.Time // when it was told
-	recalled bool      // no feed has told it
+	born     uint64    // revision at which it first appeared
+	gone     bool      // the sandbox has ended; sandbox is its record
+	heard    time.Time // when this state was received
+	recalled bool      // not received from a feed yet
 }
 
-// entry is a change. It is stale once its item has changed again, or was dropped.
+// entry is a change in the log. It is stale if its item has changed again or was dropped.
 type entry struct {
 	revision uint64
 	of       *item
@@ -67,14 +67,14 @@ type topic struct {
 	revision uint64
 	items    map[string]*item
 	log      []entry // in the order of revisions
-	graves   []entry // of ended sandboxes, the oldest first
+	graves   []entry // of ended sandboxes, oldest first
 	buried   int     // ended sandboxes in items
-	horizon  uint64  // the highest revision of an ended sandbox that was dropped
+	horizon  uint64  // the highest revision of a dropped record of an ended sandbox
 	members  map[string]*member
-	listed   bool          // members are all clusters
+	listed   bool          // members contains every cluster
 	changed  chan struct{} // closed by the next change
 	users    int
-	idle     time.Time // since when there is no user
+	idle     time.Time // since when the topic has no watches
 }
 
 func newTopic(s *Service, scope Scope) *topic {
@@ -88,13 +88,13 @@ func newTopic(s *Service, scope Scope) *topic {
 	return t
 }
 
-// tell wakes the watches. The caller holds the lock.
+// tell wakes all watches. The caller holds the lock.
 func (t *topic) tell() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// put notes that a sandbox is there, unless its cluster has left. It reports whether there is room for it.
+// put stores a sandbox, unless its cluster has left. It reports false if the budget is exhausted.
 func (t *topic) put(cluster string, m *member, s *sandboxv1.Sandbox) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *topic) put(cluster string, m *member, s *sandboxv1.Sandbox) bool {
 	return t.place(cluster, s, t.service.clock.Now(), false)
 }
 
-// place gives a sandbox a new state. The caller holds the lock.
+// place stores a new state of a sandbox. The caller holds the lock.
 func (t *topic) place(cluster string, s *sandboxv1.Sandbox, heard time.Time, recalled bool) bool {
 	if !t.scope.Covers(s) {
 		return true
@@ -136,7 +136,7 @@ func (t *topic) place(cluster string, s *sandboxv1.Sandbox, heard time.Time, rec
 	return true
 }
 
-// bury notes that a sandbox is not there any more. record may be its id alone.
+// bury marks a sandbox as ended. record may contain only its id.
 func (t *topic) bury(record *sandboxv1.Sandbox) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +171,7 @@ func (t *topic) change(it *item, s *sandboxv1.Sandbox, size int) {
 	t.tell()
 }
 
-// dropGrave drops the record that was buried first. The caller holds the lock.
+// dropGrave drops the oldest record of an ended sandbox. The caller holds the lock.
 func (t *topic) dropGrave() {
 	first := t.graves[0]
 	t.graves = t.graves[1:]
@@ -183,14 +183,14 @@ func (t *topic) dropGrave() {
 	t.drop(first.of)
 }
 
-// drop forgets an item. The caller holds the lock.
+// drop removes an item. The caller holds the lock.
 func (t *topic) drop(it *item) {
 	delete(t.items, it.sandbox.GetId())
 	t.service.budget.give(it.cluster, it.size)
-	it.revision = 0 // its entries are stale
+	it.revision = 0 // makes its entries stale
 }
 
-// buryAll buries the sandboxes of a cluster that are not in there.
+// buryAll marks the sandboxes of a cluster as ended that are not in the set.
 func (t *topic) buryAll(cluster string, there map[string]struct{}) {
 	t.mu.Lock()
 	var gone []*sandboxv1.Sandbox
@@ -206,17 +206,17 @@ func (t *topic) buryAll(cluster string, there map[string]struct{}) {
 	}
 }
 
-// look is what a watch sees of a topic at one moment: if settled and without changes, it has been sent all that is there.
+// look is a watch's view of a topic at one moment. If it is settled and has no changes, the watch has been sent everything.
 type look struct {
-	changes []item                 // the oldest first
-	ages    []*durationpb.Duration // of these, how long ago they were heard; nil: they are as they are now
-	away    []string               // the clusters whose sandboxes are not known as they are now
-	settled bool                   // each other one was heard
-	horizon uint64                 // what ended up to here may be missing in changes
+	changes []item                 // oldest first
+	ages    []*durationpb.Duration // ages of these sandboxes; nil: up to date
+	away    []string               // clusters whose sandboxes may be stale
+	settled bool                   // every selected cluster is settled
+	horizon uint64                 // ends up to this revision may be missing in changes
 	next    <-chan struct{}
 }
 
-// since returns up to so many changes after a revision, the state of the clusters that are named, and what is closed by the next change.
+// since returns at most `most` changes after a revision, the state of the selected clusters, and a channel that the next change closes.
 func (t *topic) since(revision uint64, most int, named func(cluster string) bool) (l look) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,7 +235,7 @@ func (t *topic) since(revision uint64, most int, named func(cluster string) bool
 	return l
 }
 
-// position is where a copy is.
+// position is the current position of a copy.
 type position struct {
 	copyID, revision, horizon uint64
 }
@@ -246,7 +246,7 @@ func (t *topic) position() position {
 	return position{t.copyID, t.revision, t.horizon}
 }
 
-// run follows each cluster, until the topic ends.
+// run follows every cluster until the topic ends.
 func (t *topic) run() {
 	defer t.release()
 	var following sync.WaitGroup
@@ -264,7 +264,7 @@ func (t *topic) run() {
 	}
 }
 
-// review follows clusters that are new, and leaves those that are no more.
+// review starts to follow new clusters, and stops following those that are gone.
 func (t *topic) review(following *sync.WaitGroup) {
 	silent := map[string]bool{}
 	for _, cluster := range t.service.source.Clusters() {
@@ -307,7 +307,7 @@ func (t *topic) update(silent map[string]bool, following *sync.WaitGroup) (left 
 	return left
 }
 
-// release gives back what the copy took.
+// release returns the copy's budget.
 func (t *topic) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -331,7 +331,7 @@ func compareIDs(a, b *sandboxv1.Sandbox) int {
 	return 0
 }
 
-// owns reports whether a cluster has minted an id (I15).
+// owns reports whether an id was created by the cluster (I15).
 func owns(cluster, id string) bool {
 	from, ok := validate.ClusterOf(id)
 	return ok && from == cluster

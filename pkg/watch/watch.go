@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// reviewEvery is how late a new cluster is followed, and how long a copy without watches is kept beyond linger.
+	// reviewEvery is the maximum delay until a new cluster is followed, and until a copy that has lingered is dropped.
 	reviewEvery = time.Second
 	// linger is how long a copy without watches is kept.
 	linger = time.Minute
-	// settleWithin is how long a watch waits for clusters that were not heard before it names them.
+	// settleWithin is how long a watch waits for clusters that were not heard from before it names them.
 	settleWithin = 3 * time.Second
-	// bookmarkEvery keeps a caller's mark, and what is between, alive.
+	// bookmarkEvery is the interval of bookmarks. They keep the caller's mark valid, and the connection alive.
 	bookmarkEvery = 30 * time.Second
-	// batch is how many changes a watch takes from a copy at a time.
+	// batch is the maximum number of changes that a watch reads from a copy at once.
 	batch = 256
 )
 
@@ -73,7 +73,7 @@ func New(o Options) *Service {
 	}
 }
 
-// Close ends all watches, and waits for what feeds them.
+// Close ends all watches and feeds, and waits for the feeds.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.over = true
@@ -85,12 +85,12 @@ func (s *Service) Close() {
 	s.run.Wait()
 }
 
-// Request is one watch.
+// Request describes a watch.
 type Request struct {
-	Key, Team string // whose watch it is; empty: no bound of its own
-	Scope     Scope  // with everything that Sees shows
+	Key, Team string // owner of the watch; empty: not bounded separately
+	Scope     Scope  // must contain everything for which Sees returns true
 	Cluster   string // empty: all
-	// SeesCluster says which clusters are named while they are away; nil: all.
+	// SeesCluster reports whether a cluster may be named while it is away; nil: all clusters may.
 	SeesCluster func(cluster string) bool
 	Query       *listing.Query
 	Sees        func(*sandboxv1.Sandbox) bool
@@ -98,12 +98,12 @@ type Request struct {
 	After       *listing.Mark // nil: from the beginning
 }
 
-// names reports whether the watch waits for a cluster, and names it while it is away.
+// names reports whether the watch waits for a cluster, and names the cluster while it is away.
 func (r *Request) names(cluster string) bool {
 	return (r.Cluster == "" || r.Cluster == cluster) && (r.SeesCluster == nil || r.SeesCluster(cluster))
 }
 
-// errEnding ends the watches of a process that ends, or stops to serve.
+// errEnding ends the watches of a process that terminates or stops serving.
 var errEnding = problem.New(problem.Unavailable, "this process is about to end; watch again with the last resumeToken").
 	WithRetryAfter(time.Second)
 
@@ -111,8 +111,8 @@ func expired(why string) error {
 	return problem.New(problem.Expired, "%s: drop what is known, and watch again without a resumeToken", why)
 }
 
-// Watch sends events until ctx ends, or the watch cannot go on. send is not called again while it runs, and may run for a while
-// after Watch has returned; then it must end.
+// Watch sends events until ctx ends or the watch cannot continue. It never calls send concurrently. A call of send may still be running
+// when Watch returns; it must then end.
 func (s *Service) Watch(ctx context.Context, r Request, send func(*sandboxv1.SandboxEvent) error) (err error) {
 	defer func() { s.metrics.over(ctx, err) }()
 	leave, err := s.enter(r)
@@ -142,7 +142,7 @@ func (s *Service) Watch(ctx context.Context, r Request, send func(*sandboxv1.San
 	return w.serve(ctx)
 }
 
-// enter counts a watch.
+// enter counts a watch, or fails if a bound is reached.
 func (s *Service) enter(r Request) (leave func(), err error) {
 	var entered []func()
 	leave = func() {
@@ -173,7 +173,7 @@ func (s *Service) enter(r Request) (leave func(), err error) {
 	return leave, nil
 }
 
-// join returns the topic of a Scope.
+// join returns the topic of a Scope, and creates it if necessary.
 func (s *Service) join(scope Scope) (*topic, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *Service) join(scope Scope) (*topic, error) {
 	return t, nil
 }
 
-// evict ends the topic that has been without watches for longest. The caller holds the lock.
+// evict ends the topic that has had no watches for the longest time. The caller holds the lock.
 func (s *Service) evict() bool {
 	var oldest *topic
 	for _, t := range s.topics {
@@ -222,7 +222,7 @@ func (s *Service) part(t *topic) {
 	}
 }
 
-// sweep ends topics that have been without watches for too long.
+// sweep ends topics that have had no watches for too long.
 func (s *Service) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,16 +242,16 @@ type watch struct {
 	Request
 	service *Service
 	topic   *topic
-	cursor  uint64          // the revision up to which everything was sent
-	floor   uint64          // what ended up to here need not be sent
-	known   map[string]bool // what the caller was sent, and not the end of; false: it was sent an end
-	away    []string        // as the last BOOKMARK had it
+	cursor  uint64          // revision up to which everything was sent
+	floor   uint64          // ends up to this revision need not be sent
+	known   map[string]bool // sandboxes that the caller was sent; false: the last event was an end
+	away    []string        // clusters in the last BOOKMARK
 
 	out  chan *sandboxv1.SandboxEvent
 	sent chan error
 }
 
-// begin finds the place at which the watch goes on.
+// begin determines the position at which the watch starts.
 func (w *watch) begin() error {
 	at := w.topic.position()
 	if w.After == nil {
@@ -273,7 +273,7 @@ func (w *watch) serve(ctx context.Context) error {
 	patient, begun := true, false
 	for {
 		seen := w.topic.since(w.cursor, batch, w.names)
-		if seen.horizon > max(w.cursor, w.floor) { // before the cursor moves past what is missing
+		if seen.horizon > max(w.cursor, w.floor) { // check before the cursor moves beyond what was missed
 			return expired("the watch has missed sandboxes that have ended, because more ended than it was sent in time")
 		}
 		for i := range seen.changes {
@@ -310,7 +310,7 @@ func (w *watch) serve(ctx context.Context) error {
 	}
 }
 
-// pass sends the change of an item, if it is one for the caller.
+// pass sends the change of an item if it concerns the caller.
 func (w *watch) pass(ctx context.Context, it *item, age *durationpb.Duration) error {
 	w.cursor = it.revision
 	s := it.sandbox
@@ -319,7 +319,7 @@ func (w *watch) pass(ctx context.Context, it *item, age *durationpb.Duration) er
 	}
 	known, told := w.known[s.GetId()]
 	if !told && w.After != nil && it.born <= w.After.Revision {
-		known = true // as far as can be told
+		known = true // as far as is known
 	}
 	if age != nil {
 		s = proto.CloneOf(s)
@@ -353,7 +353,7 @@ func (w *watch) mark() string {
 	return w.Marks.Seal(listing.Mark{Copy: w.topic.copyID, Revision: w.cursor})
 }
 
-// deliver waits until the caller has taken an event.
+// deliver waits until the caller has taken the event.
 func (w *watch) deliver(ctx context.Context, event *sandboxv1.SandboxEvent) error {
 	timer := w.service.clock.NewTimer(w.service.limits.Patience)
 	defer timer.Stop()
