@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/plural"
 )
 
-// Decide returns what to do about a group. The order of the members makes no difference.
+// Decide returns the decision for a group. It does not depend on the order of the members.
 func Decide(g Group) Decision {
 	d := &deciding{Group: g, members: make([]*member, len(g.Members))}
 	d.out.Misconfigured = Misconfigured(&g.Policy)
@@ -45,7 +45,7 @@ func Decide(g Group) Decision {
 	return d.out
 }
 
-// Misconfigured returns why a policy cannot be followed; empty if it can. The schema refuses new objects with such a policy.
+// Misconfigured describes why a policy cannot be followed, or returns "" if it can. The CRD schema rejects new objects with such a policy.
 func Misconfigured(p *v1alpha1.EnvAutoscalingGroup) string {
 	switch {
 	case !p.Enabled:
@@ -75,24 +75,24 @@ type member struct {
 	marked    []IdlePod
 	saturated time.Time
 	triggered bool
-	waiting   bool // by idleThresholdSeconds, and triggers after that
+	waiting   bool // until idleThresholdSeconds have passed; the member then triggers
 	out       MemberDecision
 }
 
-// alone reports whether nothing may be decided about the member. It still counts.
+// alone reports whether the member must not be changed. It still counts towards the group's limits.
 func (m *member) alone() bool { return m.Contested || m.Unsettled }
 
-// held is the number of Pods that the group's limits count.
+// held returns the number of Pods that count towards the group's limits.
 func (m *member) held() int32 { return max(m.out.To, m.Pods.Live()) }
 
-// unmet is the number of waiting claims without an idle or starting Pod.
+// unmet returns the number of waiting claims for which no Pod is idle or starting.
 func (m *member) unmet() int32 { return m.Queue - m.Pods.ReadyIdle - m.Provisioning }
 
 func (m *member) stop(reason Reason, format string, args ...any) {
 	m.out.Stops = append(m.out.Stops, Stop{Reason: reason, Text: fmt.Sprintf(format, args...)})
 }
 
-// finish names the reason of a decision that changes nothing: the first gate that stopped it.
+// finish sets the reason of a decision that changes nothing: the first gate that stopped a change.
 func (m *member) finish() MemberDecision {
 	if m.out.Reason == "" && len(m.out.Stops) > 0 {
 		m.out.Reason, m.out.Text = m.out.Stops[0].Reason, m.out.Stops[0].Text
@@ -137,10 +137,10 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 		s.IdleZeroSince = &metav1.Time{Time: d.Now}
 	}
 	if r := m.Refused; r != nil {
-		// A status has whole seconds; a fraction would make the same refusal look new each time.
+		// Times in a status have whole seconds. With a fraction, the same refusal would appear to be new each time.
 		at, message := r.At.Truncate(time.Second), short(r.Message)
 		known := s.LastScaleUpAttemptResult == v1alpha1.PoolScaleUpAttemptInsufficient && s.ScaleUpErrorMessage == message
-		// The pool retries as long as it lacks Pods. Without a waiting claim, recording each retry would be a useless write.
+		// The pool retries as long as it lacks Pods. If no claim waits, it would be useless to write each retry.
 		if (s.LastScaleUpAttemptTime == nil || at.After(s.LastScaleUpAttemptTime.Time)) && (!known || m.Queue > 0) {
 			s.LastScaleUpAttemptTime = &metav1.Time{Time: at}
 			s.LastScaleUpAttemptResult, s.ScaleUpErrorMessage = v1alpha1.PoolScaleUpAttemptInsufficient, message
@@ -149,7 +149,7 @@ func (d *deciding) statusOf(m *member) *v1alpha1.PoolAutoScalingStatus {
 	return s
 }
 
-// floors raises replicas to the live Pods, which the group holds already, and to the floors.
+// floors raises replicas to the number of live Pods, which the group already holds, and to the floors.
 func (d *deciding) floors(preferred []*member) {
 	for _, m := range preferred {
 		if m.alone() {
@@ -172,8 +172,7 @@ func (d *deciding) floors(preferred []*member) {
 	}
 }
 
-// raise brings a member up to a floor, as far as ceilings, room and a recent refusal allow. It has no cooldown and takes no
-// steps.
+// raise raises a member to a floor, as far as ceilings, room and a recent refusal allow. Cooldowns and steps do not apply to it.
 func (d *deciding) raise(m *member, to int32, whose string) {
 	if m.alone() || m.out.To >= to {
 		return
@@ -188,8 +187,7 @@ func (d *deciding) raise(m *member, to int32, whose string) {
 	}
 }
 
-// grow runs the gates of one member. It runs all of them, to report each that stops the member. Growth continues from the
-// floor.
+// grow runs all gates of one member, so that each gate that stops the member is reported. Growth starts from the floor.
 func (d *deciding) grow(m *member, before []*member) {
 	switch {
 	case m.Contested:
@@ -227,7 +225,7 @@ func (d *deciding) grow(m *member, before []*member) {
 	m.move(reason, to, "%s", why)
 }
 
-// trigger returns why a member should grow, or why it should not.
+// trigger returns why a member should grow. If it should not, trigger records why and returns "".
 func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	if unmet := m.unmet(); unmet > 0 {
 		return ReasonUnmetDemand, fmt.Sprintf("claims that wait: %d, idle Pods: %d, on their way: %d", m.Queue, m.Pods.ReadyIdle, m.Provisioning)
@@ -253,7 +251,7 @@ func (d *deciding) trigger(m *member) (reason Reason, why string) {
 	return "", ""
 }
 
-// quietIn returns when the quiet window will stop growth ahead of demand, if there are no creates; 0 if it has, or never will.
+// quietIn returns after what time without creates the quiet window stops growth ahead of demand. It returns 0 if there is no quiet window.
 func (d *deciding) quietIn(m *member) time.Duration {
 	if quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second; quiet > 0 {
 		return quiet - d.Now.Sub(m.LastCreate) + time.Millisecond
@@ -261,14 +259,14 @@ func (d *deciding) quietIn(m *member) time.Duration {
 	return 0
 }
 
-// recent reports whether the quiet window allows growth ahead of demand.
+// recent reports whether there was a create recently enough for the quiet window to allow growth ahead of demand.
 func (d *deciding) recent(m *member) bool {
 	quiet := time.Duration(d.Policy.ScaleUpPolicy.IdleZeroQuietWindowSeconds) * time.Second
 	return quiet == 0 || !m.LastCreate.IsZero() && d.Now.Sub(m.LastCreate) <= quiet
 }
 
-// yields returns the sibling to which a member leaves growth ahead of demand: one that has Pods, or will have Pods without
-// another decision, or grows now. A sibling with room that does not grow would leave the next claim without a Pod permanently.
+// yields returns the sibling to which a member leaves growth ahead of demand. That sibling has idle Pods, will have Pods without another
+// decision, or grows now. A sibling that has room but does not grow does not qualify: the next claim would never find a Pod.
 func (d *deciding) yields(before []*member) string {
 	for _, sibling := range before {
 		grows := (sibling.triggered || sibling.waiting) && sibling.Stuck == 0 && d.full(sibling) == ""
@@ -284,7 +282,7 @@ func (d *deciding) yields(before []*member) string {
 	return ""
 }
 
-// step is the growth of one decision, as the modes are documented.
+// step returns the replicas after one step of growth, as documented for each mode.
 func step(mode v1alpha1.PoolScaleUpMode, from int32) int32 {
 	by := int64(1)
 	switch current := int64(from); mode {
@@ -297,7 +295,7 @@ func step(mode v1alpha1.PoolScaleUpMode, from int32) int32 {
 	return int32(min(int64(from)+max(1, by), math.MaxInt32))
 }
 
-// cap limits growth to the ceilings, and records which one it met.
+// cap limits growth to the ceilings, and records the ceiling that it reached.
 func (d *deciding) cap(m *member, to int32) int32 {
 	ceiling, text, reason := d.limits(m)
 	if to <= ceiling {
@@ -307,7 +305,7 @@ func (d *deciding) cap(m *member, to int32) int32 {
 	return max(ceiling, m.out.To)
 }
 
-// full returns the limit that leaves a member no growth; "" if there is none.
+// full returns the limit that prevents any growth of a member, or "" if there is none.
 func (d *deciding) full(m *member) Reason {
 	most, _, reason := d.limits(m)
 	if most > m.out.To {
@@ -316,7 +314,7 @@ func (d *deciding) full(m *member) Reason {
 	return reason
 }
 
-// limits returns the lowest of a member's ceilings. A limit below the current Pods removes none.
+// limits returns the lowest ceiling of a member. A ceiling below the current number of Pods does not remove any.
 func (d *deciding) limits(m *member) (most int32, text string, reason Reason) {
 	most = math.MaxInt32
 	lower := func(to int32, r Reason, format string, args ...any) {
@@ -371,7 +369,7 @@ func (d *deciding) saturation(m *member) string {
 	return text
 }
 
-// wake asks for another decision after that time.
+// wake requests another decision after the given time.
 func (d *deciding) wake(in time.Duration) {
 	if in > 0 && (d.out.Again == 0 || in < d.out.Again) {
 		d.out.Again = in
@@ -382,7 +380,7 @@ func (d *deciding) since(t *metav1.Time) time.Duration {
 	return max(0, d.Now.Sub(t.Time)).Round(time.Second)
 }
 
-// left is the rest of a period that began at since. A future since counts as now.
+// left returns the remaining time of a period that began at since. A time in the future counts as now.
 func left(since *metav1.Time, seconds int32, now time.Time) time.Duration {
 	if since == nil {
 		return 0

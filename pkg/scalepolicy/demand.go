@@ -4,7 +4,7 @@ package scalepolicy
 
 import "math"
 
-// Held is the number of Pods that the group's limits count.
+// Held returns the number of Pods that count towards the group's limits.
 func (g *Group) Held() int32 {
 	held := int64(g.Others)
 	for i := range g.Members {
@@ -13,7 +13,7 @@ func (g *Group) Held() int32 {
 	return bounded(held)
 }
 
-// HeldAfter is the same once a decision was carried out.
+// HeldAfter returns Held after the decision is carried out.
 func (g *Group) HeldAfter(d *Decision) int32 {
 	held := int64(g.Others)
 	for i := range g.Members {
@@ -22,7 +22,7 @@ func (g *Group) HeldAfter(d *Decision) int32 {
 	return bounded(held)
 }
 
-// floor is what the group keeps in this cluster, and how that is called.
+// floor returns the number of Pods that the group keeps in this cluster, and a description of it.
 func (g *Group) floor() (n int32, text string) {
 	if n = value(g.Policy.MinReplicas); g.Floor != nil {
 		return min(n, *g.Floor), "this cluster's part of the group's minReplicas"
@@ -30,8 +30,9 @@ func (g *Group) floor() (n int32, text string) {
 	return n, "the group's minReplicas"
 }
 
-// Demand is how many Pods the group would have to hold for its sandboxes, waiting claims and floors, and for the growth that its room
-// stopped. A part of the group's minReplicas is not in it; because who divides knows it, and divides rooms by it before it is told.
+// Demand returns how many Pods the group would need for its sandboxes, waiting claims and floors, and for growth that its room stopped. It
+// does not include this cluster's part of the group's minReplicas, because the hub divides minReplicas and takes the parts into account
+// itself.
 func (g *Group) Demand(d *Decision) int32 {
 	var busy, floors int64
 	stopped := false

@@ -11,17 +11,17 @@ import (
 	"navix.sh/atoll/pkg/plural"
 )
 
-// maxBatch bounds how many Pods are marked at once.
+// maxBatch is the maximum number of Pods that are marked at once.
 const maxBatch = 250
 
-// shrink follows up the marks, and makes new ones when the batch has none left.
+// shrink acts on existing marks, and makes new ones if the batch has none left.
 func (d *deciding) shrink() {
 	under := false
 	for _, m := range slices.SortedFunc(slices.Values(d.members), func(a, b *member) int {
 		return cmp.Or(cmp.Compare(b.ScaleDownPriority, a.ScaleDownPriority), cmp.Compare(a.Name, b.Name))
 	}) {
 		if len(m.marked) == 0 || m.Contested {
-			continue // marks that nothing follows up delay no other member
+			continue // marks that are not acted on must not delay other members
 		}
 		under = true
 		if !m.alone() {
@@ -31,7 +31,7 @@ func (d *deciding) shrink() {
 	d.mark(under)
 }
 
-// follow lowers replicas by the marked Pods whose window has passed, or removes marks that are no longer valid.
+// follow lowers replicas by the number of marked Pods whose window has passed, or removes marks that are no longer valid.
 func (d *deciding) follow(m *member) {
 	if m.triggered || m.out.Direction == Up && m.out.To > m.Pods.Live() {
 		m.out.Unmark = m.marked
@@ -41,7 +41,7 @@ func (d *deciding) follow(m *member) {
 	if m.out.Direction == Up {
 		return
 	}
-	// Pods by which replicas were lowered before are being deleted: do not count them twice.
+	// Do not count Pods again that are being deleted because replicas were lowered before.
 	due := int32(len(m.marked)) - max(0, m.Pods.Live()-m.out.To)
 	if due <= 0 {
 		return
@@ -69,7 +69,7 @@ func (d *deciding) follow(m *member) {
 		d.wake(wait)
 		return
 	}
-	// A lagging cache may show marks from before the last shrink. They must not shrink the member again at once.
+	// A lagging cache may show marks from before the last shrink. They must not shrink the member again immediately.
 	if wait := left(m.out.Status.LastScaleDownTime, policy.StabilizationSeconds, d.Now); due > 0 && wait > 0 {
 		m.out.Unmark = append(m.out.Unmark, marked...)
 		m.stop(ReasonStabilizing, "%s kept: it last shrank %s ago, and stabilizationSeconds is %d",
@@ -100,7 +100,7 @@ func (d *deciding) mark(under bool) {
 	highest, gives := int32(math.MinInt32), map[*member]int32{}
 	for _, m := range d.members {
 		ripe, waits := d.ripe(m, under)
-		// A member that keeps all its Pods does not delay the others; one that waits for its stabilization window does.
+		// A member that keeps all its Pods does not delay the others; a member that waits for its stabilization window does.
 		gives[m] = d.beyondBuffer(m, ripe)
 		if min(gives[m], d.spare(m)) > 0 {
 			highest = max(highest, m.ScaleDownPriority)
@@ -152,8 +152,8 @@ func (d *deciding) mark(under bool) {
 	}
 }
 
-// ripe returns the Pods of a member that have been idle long enough, if it may shrink, in the order of removal. waits reports
-// that the member shrank too recently. Other Pods ripen later.
+// ripe returns the Pods that may be removed from a member because they have been idle long enough, in the order of removal. It returns none
+// if the member may not shrink; waits reports that the reason is a recent shrink. It schedules a decision for Pods that are not ripe yet.
 func (d *deciding) ripe(m *member, under bool) (ripe []IdlePod, waits bool) {
 	if m.alone() || m.triggered || m.out.Direction == Up || m.Queue > 0 || len(m.IdlePods) == 0 {
 		return nil, false
@@ -192,18 +192,18 @@ func (d *deciding) ripe(m *member, under bool) (ripe []IdlePod, waits bool) {
 	return ripe, waits
 }
 
-// spare is the number of Pods that a member may lose.
+// spare returns the number of Pods that a member may lose.
 func (d *deciding) spare(m *member) int32 {
 	return m.out.To - max(value(m.MinReplicas), m.Pods.busy())
 }
 
-// groupSpare is the number of Pods that the group may lose.
+// groupSpare returns the number of Pods that the group may lose.
 func (d *deciding) groupSpare() int32 {
 	floor, _ := d.floor()
 	return d.sum() - floor
 }
 
-// buffer is the number of idle Pods that growth ahead of demand would create again.
+// buffer returns the number of idle Pods that growth ahead of demand would create again.
 func (d *deciding) buffer(m *member) int32 {
 	if d.Policy.ScaleUpPolicy.IdleThresholdSeconds > 0 && d.recent(m) {
 		return 1
@@ -211,8 +211,8 @@ func (d *deciding) buffer(m *member) int32 {
 	return 0
 }
 
-// beyondBuffer returns how many of a member's idle Pods, in the order of removal, may go without touching the buffer. The
-// buffer is of ready Pods, if there are any.
+// beyondBuffer returns how many of a member's idle Pods, in the order of removal, may be removed without reducing the buffer. The buffer
+// consists of ready Pods if there are any.
 func (d *deciding) beyondBuffer(m *member, pods []IdlePod) int32 {
 	if d.buffer(m) == 0 {
 		return int32(len(pods))
@@ -236,7 +236,7 @@ func (d *deciding) beyondBuffer(m *member, pods []IdlePod) int32 {
 	return int32(len(pods))
 }
 
-// leastMissed orders Pods by how little they can serve: not ready first, then the longest idle. The pool's reconciler also
+// leastMissed orders Pods by how little they can serve: Pods that are not ready first, then the longest idle. The pool's reconciler also
 // removes Pods that are not ready first.
 func leastMissed(a, b IdlePod) int {
 	return cmp.Or(first(!a.Ready, !b.Ready), cmp.Compare(b.IdleFor, a.IdleFor), cmp.Compare(a.Name, b.Name))

@@ -12,17 +12,17 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Answer is admission's result for a number of replicas.
+// Answer is admission's result for a requested number of replicas.
 type Answer struct {
-	// Admitted is the number that admission lets in: the whole target, a part of it, or the current replicas.
+	// Admitted is the number that admission admits: the whole target, a part of it, or the current replicas.
 	Admitted int32
-	// Invalid: the object can never be admitted as it is.
+	// Invalid means that the object is invalid and can never be admitted.
 	Invalid bool
-	// Message is why less than the target is admitted, in one line.
+	// Message is the reason for admitting less than the target, in one line.
 	Message string
 }
 
-// Ask returns whether replicas may grow to a target. An error means that admission did not respond.
+// Ask asks admission whether replicas may grow to a target. An error means that admission did not respond.
 type Ask func(ctx context.Context, target int32) (Answer, error)
 
 // Outcome is the result of an attempt to grow.
@@ -30,17 +30,17 @@ type Outcome struct {
 	// From and To are the replicas before and after.
 	From, To int32
 	Result   v1alpha1.PoolScaleUpAttemptResult
-	// Message is why the result is not Enough, in one line.
+	// Message is the reason why the result is not Enough, in one line.
 	Message string
-	// Asked counts the calls of admission.
+	// Asked is the number of calls of admission.
 	Asked int
 }
 
-// Search asks for the whole target; if it is refused, it searches for the greatest number that is admitted. It accepts a part
-// that an answer names. An error is the context's: nothing was tried then.
+// Search asks for the whole target. If that is refused, it searches for the greatest number that is admitted. It accepts a part that
+// admission suggests. An error means that the context ended; nothing was tried then.
 func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 	out := Outcome{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
-	low, high := from, to // low is admitted; numbers above high are not
+	low, high := from, to // low is admitted; numbers above high are refused
 	for target := to; low < high; target = low + (high-low+1)/2 {
 		answer, err := ask(ctx, target)
 		out.Asked++
@@ -56,7 +56,7 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 		}
 		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, short(answer.Message)
 		if answer.Invalid {
-			// A smaller number would be as invalid.
+			// A smaller number would be invalid too.
 			out.To, out.Result = low, v1alpha1.PoolScaleUpAttemptFailed
 			return out, nil
 		}
@@ -70,7 +70,7 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 	return out, nil
 }
 
-// Record returns the status after an attempt to grow. The given status may be nil, and is not changed.
+// Record returns the status after an attempt to grow. status may be nil, and is not modified.
 func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Time) *v1alpha1.PoolAutoScalingStatus {
 	next := clone(status)
 	at := metav1.NewTime(now)
@@ -82,7 +82,7 @@ func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Ti
 	return next
 }
 
-// RecordDown returns the status after replicas went down. The given status may be nil, and is not changed.
+// RecordDown returns the status after replicas were lowered. status may be nil, and is not modified.
 func RecordDown(status *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1.PoolAutoScalingStatus {
 	next := clone(status)
 	at := metav1.NewTime(now)
@@ -90,7 +90,7 @@ func RecordDown(status *v1alpha1.PoolAutoScalingStatus, now time.Time) *v1alpha1
 	return next
 }
 
-// SaturatedUntil returns when a pool may be probed again after an attempt that was not Enough; zero if now.
+// SaturatedUntil returns when a pool may be probed again after an attempt that was not Enough, or the zero time if it may be probed now.
 func SaturatedUntil(status *v1alpha1.PoolAutoScalingStatus, policy *v1alpha1.PoolScaleUpPolicy, now time.Time) time.Time {
 	if status == nil || status.LastScaleUpAttemptTime == nil {
 		return time.Time{}

@@ -10,17 +10,16 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Group is one scaling group of an Env in one cluster, at one moment.
+// Group is the state of one scaling group of an Env in one cluster, at one moment.
 type Group struct {
 	ClusterID string
 	Policy    v1alpha1.EnvAutoscalingGroup
 	Members   []Member
-	// Others are the replicas of members that cannot be decided because their pool is away. They reserve what the pool will
-	// have again.
+	// Others are the replicas of members that cannot be decided because their pool is away. They count, because the pool will have them again.
 	Others int32
-	// Room is the most Pods that the group may hold in this cluster; nil: only the policy limits it.
+	// Room is the maximum number of Pods that the group may hold in this cluster; nil: only the policy limits it.
 	Room *int32
-	// Floor is this cluster's part of the group's minReplicas, where the clusters keep it together; nil: it keeps all of it.
+	// Floor is this cluster's part of the group's minReplicas if clusters share it; nil: this cluster keeps all of it.
 	Floor *int32
 	Now   time.Time
 }
@@ -28,18 +27,18 @@ type Group struct {
 // Member is one pool of the group.
 type Member struct {
 	Name string
-	// Replicas are the ones in the Env's spec.
+	// Replicas are the replicas in the Env's spec.
 	Replicas int32
 	// MinReplicas and MaxReplicas are the member's own limits; nil: none.
 	MinReplicas, MaxReplicas *int32
-	// ScaleUpPriority and ScaleDownPriority are the effective ones.
+	// ScaleUpPriority and ScaleDownPriority are the effective priorities.
 	ScaleUpPriority, ScaleDownPriority int32
 
-	// Pods that hold a replica: not failed, not being deleted.
+	// Pods are the Pods that hold a replica: not failed, not being deleted.
 	Pods Counts
-	// Provisioning counts Pods that will be idle and ready without a decision: not created yet, not ready yet, or being reset.
+	// Provisioning is the number of Pods that will become idle and ready without a decision: not created yet, not ready yet, or being reset.
 	Provisioning int32
-	// Stuck counts those of Provisioning that are overdue, and may never be ready.
+	// Stuck is how many of the Provisioning Pods are overdue and may never be ready.
 	Stuck int32
 	// Queue is the number of waiting claims.
 	Queue int32
@@ -48,15 +47,15 @@ type Member struct {
 	// IdlePods are all idle Pods, ready or not.
 	IdlePods []IdlePod
 
-	// Status is the one that the last decision left; nil: none.
+	// Status is the status after the last decision; nil: none.
 	Status *v1alpha1.PoolAutoScalingStatus
-	// Generation is the pool's.
+	// Generation is the generation of the pool.
 	Generation int64
-	// Refused is the latest refusal of a Pod of this pool; nil: none.
+	// Refused is the latest refusal of a Pod of this pool by the API server; nil: none.
 	Refused *Refusal
-	// Contested: another writer keeps setting the replicas.
+	// Contested means that another writer keeps setting the replicas.
 	Contested bool
-	// Unsettled: the pool does not have the Env's replicas yet, so their effect is unknown.
+	// Unsettled means that the pool does not have the Env's replicas yet, so that their effect is unknown.
 	Unsettled bool
 }
 
@@ -67,26 +66,26 @@ type Counts struct {
 	ReadyIdle int32
 }
 
-// Live counts all Pods.
+// Live returns the number of all Pods.
 func (c Counts) Live() int32 { return c.Running + c.Starting + c.Stopping + c.Idle }
 
-// busy counts the Pods that a scale-down never removes.
+// busy returns the number of Pods that a scale-down never removes.
 func (c Counts) busy() int32 { return c.Running + c.Starting + c.Stopping }
 
 // IdlePod is a Pod that may be removed.
 type IdlePod struct {
 	Name string
 	UID  types.UID
-	// Ready: the Pod can serve. Pods that are not ready go first.
+	// Ready means that the Pod can serve. Pods that are not ready are removed first.
 	Ready bool
 	// IdleFor is how long the Pod has been idle.
 	IdleFor time.Duration
-	// Marked: the Pod is chosen for removal, and for how long.
+	// Marked means that the Pod is chosen for removal; MarkedFor is for how long.
 	Marked    bool
 	MarkedFor time.Duration
 }
 
-// Refusal is a Pod that the API server refused, for example for a quota.
+// Refusal is the API server's refusal to create a Pod, for example because of a quota.
 type Refusal struct {
 	At      time.Time
 	Message string
@@ -102,10 +101,10 @@ const (
 	Down Direction = "Down"
 )
 
-// Reason is why a member grows, shrinks, or does neither.
+// Reason is the reason why a member grows, shrinks, or does neither.
 type Reason string
 
-// Reasons to change something.
+// Reasons for a change.
 const (
 	// ReasonLivePods: unmarked live Pods exceed replicas.
 	ReasonLivePods Reason = "LivePods"
@@ -121,7 +120,7 @@ const (
 	ReasonWindowOver Reason = "ProtectionWindowOver"
 )
 
-// Reasons to leave replicas as they are.
+// Reasons to leave replicas unchanged.
 const (
 	ReasonDisabled      Reason = "Disabled"
 	ReasonMisconfigured Reason = "Misconfigured"
@@ -149,7 +148,7 @@ const (
 	ReasonDemand           Reason = "Demand"
 )
 
-// Stop is a gate that stopped a change, or cut it short.
+// Stop is a gate that prevented or limited a change.
 type Stop struct {
 	Reason Reason
 	Text   string
@@ -159,9 +158,9 @@ type Stop struct {
 type Decision struct {
 	// Members are in the order of Group.Members.
 	Members []MemberDecision
-	// Misconfigured is what is wrong with the policy; empty: nothing.
+	// Misconfigured describes what is wrong with the policy; empty: nothing.
 	Misconfigured string
-	// Again is when to decide again without an event; 0: never.
+	// Again is after what time to decide again if there is no event; 0: never.
 	Again time.Duration
 }
 
@@ -170,21 +169,22 @@ type MemberDecision struct {
 	Name      string
 	Direction Direction
 	From, To  int32
-	// Probe: the group will hold more Pods, so admission is asked first. Floor is the number that needs no question.
+	// Probe means that the group will hold more Pods, so that admission must be asked first. Floor is the number for which it need not be
+	// asked.
 	Probe bool
 	Floor int32
-	// Reason is why replicas change, or the first gate that stopped a change.
+	// Reason is the reason for a change of replicas, or the first gate that prevented one.
 	Reason Reason
 	// Text is the reason as a message.
 	Text string
-	// Stops are all gates that stopped or limited growth or shrinking, in order.
+	// Stops are all gates that prevented or limited growth or shrinking, in order.
 	Stops []Stop
-	// Mark and Unmark are idle Pods to choose for removal, or to choose no longer.
+	// Mark and Unmark are the idle Pods whose marks to set and to remove.
 	Mark, Unmark []IdlePod
-	// Status is the pool's status.autoscaling before the decision is carried out; nil when the group is not enabled.
+	// Status is the pool's status.autoscaling before the decision is carried out; nil if the group is not enabled.
 	Status *v1alpha1.PoolAutoScalingStatus
-	// SaturatedUntil is when the member may be probed again; zero: no refusal saturates it.
+	// SaturatedUntil is when the member may be probed again; zero: it is not saturated.
 	SaturatedUntil time.Time
-	// CanGrow: an unmet claim would make it grow, now or after a cooldown.
+	// CanGrow means that an unmet claim would make the member grow, now or after a cooldown.
 	CanGrow bool
 }
