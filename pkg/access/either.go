@@ -8,11 +8,11 @@ import (
 	"errors"
 )
 
-// Either permits what any of several Authorizers does. It asks them in turn, and no more of them once a permission holds everywhere.
+// Either permits what any of its Authorizers permits. It asks them in order, and stops when a permission holds everywhere.
 type Either []Authorizer
 
-// Authorize implements Authorizer. An Authorizer that fails does not take away what another one permits; its error is that of the call if
-// none permits anything, and else the Grant's.
+// Authorize implements Authorizer. A failed Authorizer does not take away what another one permits. Its error is returned if none of the
+// others permits anything; otherwise it is stored in the Grant.
 func (e Either) Authorize(ctx context.Context, who *Identity, p Permission) (Grant, error) {
 	var out Grant
 	for _, a := range e {

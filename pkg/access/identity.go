@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Kind is how an Identity was proved.
+// Kind is how an Identity was authenticated.
 type Kind string
 
 // The kinds.
@@ -16,46 +16,46 @@ const (
 	KindKey            Kind = "key"
 	KindOIDC           Kind = "oidc"
 	KindServiceAccount Kind = "serviceaccount"
-	KindKubernetes     Kind = "kubernetes" // by TokenReview
+	KindKubernetes     Kind = "kubernetes" // with a TokenReview
 )
 
-// Identity is a caller whose token was valid.
+// Identity is an authenticated caller.
 type Identity struct {
 	Kind   Kind
-	Name   string   // in logs, errors and the audit: of the key, else the user
-	User   string   // as bindings name it; empty for most keys
-	Groups []string // as bindings name them
+	Name   string   // for logs, errors and the audit: name of the key, else of the user
+	User   string   // name in bindings; empty for most keys
+	Groups []string // names in bindings
 	Key    string   // name of the API key; empty: none
-	Issuer string   // of the token, where the hub has verified it itself; empty: none
+	Issuer string   // issuer of the token, if the hub verified it itself; empty: none
 
-	Team          string // empty: what has no team
+	Team          string // empty: objects without a team
 	AllTeams      bool
 	TenantUser    string   // the only user whose sandboxes it may see; empty: every user of the team
-	Namespaces    []string // that it stays within, whatever it is bound to; none: see AllNamespaces
-	AllNamespaces bool     // no such bounds; without it and without Namespaces, Roles hold nowhere and bindings where they say
+	Namespaces    []string // limits the identity, whatever is bound to it; none: see AllNamespaces
+	AllNamespaces bool     // no such limit; if neither is set, Roles hold nowhere, and bindings hold where they say
 
-	// Roles hold within the bounds above: those of a key's scopes.
+	// Roles are the roles of a key's scopes. They hold within the limits above.
 	Roles   []string
 	Expires *time.Time // nil: never
-	// Extra is what an Authorizer needs beside these, such as the extra of a TokenReview.
+	// Extra is additional data for an Authorizer, such as the extra of a TokenReview.
 	UID   string
 	Extra map[string][]string
 }
 
-// Unbound reports whether the identity has no bounds of its own.
+// Unbound reports whether the identity has no limits of its own.
 func (i *Identity) Unbound() bool { return i.AllTeams && i.AllNamespaces && i.TenantUser == "" }
 
-// Authenticator returns who shows a token.
+// Authenticator returns the identity of a caller with a token.
 type Authenticator interface {
-	// Authenticate returns ErrNotMine for a token of another kind or issuer, and a problem UNAUTHENTICATED for one of its own that is
-	// not valid.
+	// Authenticate returns ErrNotMine for a token of another kind or issuer. It returns a problem UNAUTHENTICATED for an invalid token of its
+	// own kind.
 	Authenticate(ctx context.Context, token string) (*Identity, error)
 }
 
-// ErrNotMine is the error of an Authenticator for a token that another one may know.
+// ErrNotMine is returned by an Authenticator for a token that another Authenticator may accept.
 var ErrNotMine = errors.New("the token is of another kind")
 
-// Chain asks Authenticators in turn, until one knows the token.
+// Chain calls Authenticators in order until one recognizes the token.
 type Chain []Authenticator
 
 // Authenticate implements Authenticator.

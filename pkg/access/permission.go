@@ -13,10 +13,10 @@ import (
 // Permission is a verb on a resource.
 type Permission struct{ Resource, Verb string }
 
-// String is as errors have it: "create sandboxes/exec".
+// String returns the permission as errors show it: "create sandboxes/exec".
 func (p Permission) String() string { return p.Verb + " " + p.Resource }
 
-// ofCluster reports whether the calls that need a permission name the cluster that they are about, and check it.
+// ofCluster reports whether the calls that need a permission name a cluster and check it.
 func (p Permission) ofCluster() bool { return p.Resource == Clusters || p.Resource == ClustersProxy }
 
 // The resources.
@@ -47,7 +47,7 @@ var (
 // Proxy is the permission to reach the API servers of clusters.
 var Proxy = Permission{ClustersProxy, "create"}
 
-// check is every caller's.
+// check is granted to every caller.
 var check = Permission{Policies, "check"}
 
 // Reach is the set of callers that a call concerns.
@@ -55,37 +55,37 @@ type Reach = sandboxv1.Reach
 
 // The reaches, from the least.
 const (
-	Own   = sandboxv1.ReachOwn   // what the caller may see; the call itself checks that
+	Own   = sandboxv1.ReachOwn   // only what the caller may see, which the call itself checks
 	Teams = sandboxv1.ReachTeams // every team of a namespace
 	All   = sandboxv1.ReachHub   // every caller
 )
 
-// Method is what a method needs.
+// Method describes what a method requires.
 type Method struct {
 	Permission
 	Reach   Reach
-	Changes bool // it changes something, and is audited
+	Changes bool // the method changes something, and is audited
 }
 
-// reflection is gRPC's.
+// reflection is gRPC's reflection service.
 var reflection = Method{Permission: Permission{Hub, "get"}}
 
-// conversations are the kinds of conversations, as the paths of REST have them.
+// conversations maps the kinds of conversations, as in the paths of REST, to what they require.
 var conversations = map[string]Method{
 	"exec": {Permission: Exec},
 	"logs": {Permission: Logs},
-	// Without the daemon's port, which is processes.
+	// The daemon's port is not included: it is processes.
 	"ports": {Permission: Ports},
-	// Atoll's namespaces and teams do not bound it: the cluster's RBAC does.
+	// Atoll's namespaces and teams do not limit it; the cluster's RBAC does.
 	"kubernetes": {Permission: Proxy, Reach: All},
-	// A caller that may run a command may do these as well.
+	// A caller that may run a command could do these anyway.
 	"files":     {Permission: Exec},
 	"processes": {Permission: Exec},
-	// What a session's tools do needs the permissions of REST, each of its own.
+	// Each tool of a session needs the permissions of the REST call that it makes.
 	"mcp": OfMethod(sandboxv1.Sandboxes_CreateSandbox_FullMethodName),
 }
 
-// OfMethod returns what a gRPC method needs, by its full name. One that is not known needs the role admin, for everything.
+// OfMethod returns what a gRPC method requires, by its full name. An unknown method requires the role admin.
 func OfMethod(full string) Method {
 	if m, ok := sandboxv1.MethodPermissions[full]; ok {
 		return Method{Permission: Permission{m.Resource, m.Verb}, Reach: m.Reach, Changes: m.Changes}
@@ -96,20 +96,20 @@ func OfMethod(full string) Method {
 	return Method{Permission: Permission{Hub, "unknown"}, Reach: All, Changes: true}
 }
 
-// OfConversation returns what a conversation needs: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API
-// server of a cluster; mcp, with a session's sandboxes.
+// OfConversation returns what a conversation requires: exec, logs, ports, files or processes of a sandbox; kubernetes, with the API server
+// of a cluster; mcp, with the sandboxes of a session.
 func OfConversation(kind string) (m Method, ok bool) {
 	m, ok = conversations[kind]
 	return m, ok
 }
 
-// Conversations lists all kinds of conversations, in order.
+// Conversations returns all kinds of conversations, in order.
 func Conversations() []string { return slices.Sorted(maps.Keys(conversations)) }
 
-// permissions are all that methods and conversations need.
+// permissions are all permissions that methods and conversations require, with their least reach.
 var permissions = reaches()
 
-// reaches returns the least reach of each permission: a caller for whom that suffices may make some of the calls.
+// reaches returns the least reach of each permission. A caller for whom it suffices may make some of the permission's calls.
 func reaches() map[Permission]Reach {
 	all := map[Permission]Reach{}
 	add := func(p Permission, r Reach) {
@@ -126,23 +126,23 @@ func reaches() map[Permission]Reach {
 	return all
 }
 
-// Permissions lists all permissions, in order.
+// Permissions returns all permissions, in order.
 func Permissions() []Permission {
 	return slices.SortedFunc(maps.Keys(permissions), func(a, b Permission) int {
 		return strings.Compare(a.Resource+" "+a.Verb, b.Resource+" "+b.Verb)
 	})
 }
 
-// ReachOf returns the least reach of the calls that need a permission; false: there is no such permission.
+// ReachOf returns the least reach of the calls that need a permission, or false if there is no such permission.
 func ReachOf(p Permission) (Reach, bool) {
 	r, ok := permissions[p]
 	return r, ok
 }
 
-// Resources lists all resources, in order.
+// Resources returns all resources, in order.
 func Resources() []string { return distinct(func(p Permission) string { return p.Resource }) }
 
-// Verbs lists all verbs, in order.
+// Verbs returns all verbs, in order.
 func Verbs() []string { return distinct(func(p Permission) string { return p.Verb }) }
 
 func distinct(of func(Permission) string) []string {

@@ -18,17 +18,17 @@ const (
 	SubjectTeam  = "Team"
 )
 
-// Policy is a set of roles and bindings, ready to be asked. It does not change. The nil Policy has the built-in roles and no bindings.
+// Policy is a compiled, immutable set of roles and bindings. The nil Policy has the built-in roles and no bindings.
 type Policy struct {
 	roles map[string]*sandboxv1.Role
-	// bindings by subject, so that a caller's are found without reading all.
+	// bindings are indexed by subject, so that those of a caller are found without reading all.
 	bindings map[subject][]*sandboxv1.RoleBinding
 	order    []*sandboxv1.RoleBinding
 }
 
 type subject struct{ kind, name string }
 
-// NewPolicy compiles a policy that Validate has found good. A binding to a role that is not there permits nothing.
+// NewPolicy compiles a policy that has passed Validate. A binding to a missing role permits nothing.
 func NewPolicy(in *sandboxv1.AccessPolicy) *Policy {
 	p := &Policy{roles: map[string]*sandboxv1.Role{}, bindings: map[subject][]*sandboxv1.RoleBinding{}, order: in.GetBindings()}
 	for _, r := range in.GetRoles() {
@@ -43,7 +43,7 @@ func NewPolicy(in *sandboxv1.AccessPolicy) *Policy {
 	return p
 }
 
-// Role returns a role, nil if there is none.
+// Role returns a role, or nil if there is none.
 func (p *Policy) Role(name string) *sandboxv1.Role {
 	if r := builtInRole(name); r != nil || p == nil {
 		return r
@@ -56,7 +56,7 @@ func (p *Policy) Authorize(_ context.Context, who *Identity, wanted Permission) 
 	return p.Grant(who, wanted), nil
 }
 
-// Grant returns where an identity has a permission.
+// Grant returns where an identity has a permission, according to the policy.
 func (p *Policy) Grant(who *Identity, wanted Permission) Grant {
 	var out Grant
 	for _, name := range who.Roles {
@@ -77,7 +77,7 @@ func (p *Policy) Grant(who *Identity, wanted Permission) Grant {
 	return out
 }
 
-// boundTo returns the bindings of an identity, each once, in the policy's order of subjects.
+// boundTo returns the bindings of an identity, each once, in the order of SubjectsOf.
 func (p *Policy) boundTo(who *Identity) (out []*sandboxv1.RoleBinding) {
 	if p == nil {
 		return nil
@@ -92,7 +92,8 @@ func (p *Policy) boundTo(who *Identity) (out []*sandboxv1.RoleBinding) {
 	return out
 }
 
-// SubjectsOf returns what bindings may name of an identity. A key for all teams is of no team, and a key without a team is neither.
+// SubjectsOf returns the subjects by which a binding may name an identity. A key for all teams, and a key without a team, have no team
+// subject.
 func SubjectsOf(who *Identity) (out []*sandboxv1.Subject) {
 	add := func(kind, name string) {
 		if name != "" {
@@ -108,7 +109,7 @@ func SubjectsOf(who *Identity) (out []*sandboxv1.Subject) {
 	return out
 }
 
-// ownScope is where an identity's own roles hold.
+// ownScope returns where an identity's own roles hold.
 func ownScope(who *Identity, role string) Scope {
 	return Scope{
 		Namespaces: who.Namespaces, AllNamespaces: who.AllNamespaces, AllTeams: who.AllTeams, Whole: who.Unbound(),
@@ -116,7 +117,7 @@ func ownScope(who *Identity, role string) Scope {
 	}
 }
 
-// bindingScope is where a binding holds for a permission.
+// bindingScope returns where a binding grants a permission.
 func bindingScope(b *sandboxv1.RoleBinding, wanted Permission) Scope {
 	s := Scope{
 		Namespaces: b.GetNamespaces(), AllNamespaces: slices.Contains(b.GetNamespaces(), all), Envs: b.GetEnvs(), Clusters: b.GetClusters(),
@@ -129,8 +130,8 @@ func bindingScope(b *sandboxv1.RoleBinding, wanted Permission) Scope {
 	return s
 }
 
-// within narrows a binding's scope to an identity's own namespaces. It returns false if nothing is left. One that stays within some
-// does nothing for every caller.
+// within narrows a binding's scope to an identity's own namespaces. It returns false if nothing is left. A scope with limited namespaces
+// never reaches every caller.
 func within(who *Identity, s Scope) (Scope, bool) {
 	s.AllTeams = s.AllTeams && who.TenantUser == "" || who.AllTeams
 	if who.AllNamespaces || len(who.Namespaces) == 0 {
@@ -145,13 +146,14 @@ func within(who *Identity, s Scope) (Scope, bool) {
 	return s, len(s.Namespaces) > 0
 }
 
-// Query is a question about one subject and one place. An empty place is anywhere.
+// Query asks about a permission of one subject in one place. Empty fields mean any place.
 type Query struct {
 	Permission
 	Namespace, Env, Cluster string
 }
 
-// Holds returns what permits a query, "" if nothing does, and an error if that cannot be known now.
+// Holds returns the origin of the permission that a query asks for, or "" if it is not granted. It returns an error if that cannot be
+// determined now.
 func (g Grant) Holds(q Query, r Reach) (string, error) {
 	part := g.For(r)
 	for i := range part.Scopes {
@@ -172,7 +174,7 @@ func (g Grant) Holds(q Query, r Reach) (string, error) {
 	return "the cluster's RBAC", nil
 }
 
-// Who returns the subjects of bindings that permit a query, in order.
+// Who returns the subjects whose bindings grant the permission of a query, in order.
 func (p *Policy) Who(q Query, r Reach) (out []*sandboxv1.Subject) {
 	if p == nil {
 		return nil
@@ -183,7 +185,7 @@ func (p *Policy) Who(q Query, r Reach) (out []*sandboxv1.Subject) {
 		if role == nil || !Permits(role, q.Permission) {
 			continue
 		}
-		if from, _ := (Grant{Scopes: []Scope{bindingScope(b, q.Permission)}}).Holds(q, r); from == "" { // scopes are known without asking
+		if from, _ := (Grant{Scopes: []Scope{bindingScope(b, q.Permission)}}).Holds(q, r); from == "" { // scopes need no Authorizer
 			continue
 		}
 		for _, s := range b.GetSubjects() {

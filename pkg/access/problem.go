@@ -10,12 +10,12 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Forbidden is the error about a permission that a caller has nowhere.
+// Forbidden returns the error for a caller that does not have a permission anywhere.
 func Forbidden(who *Identity, p Permission) error {
 	return problem.New(problem.Forbidden, "%s lacks the permission to %s", who.Caller(), p)
 }
 
-// TooNarrow is the error about a call that concerns more than where the caller has its permission.
+// TooNarrow returns the error for a call that concerns more than where the caller has the permission.
 func TooNarrow(who *Identity, m Method) error {
 	if m.Reach == Teams {
 		return problem.New(problem.Forbidden,
@@ -29,7 +29,7 @@ func TooNarrow(who *Identity, m Method) error {
 		who.Caller(), who.bounds(), m.Permission, clusters)
 }
 
-// Caller names an identity in errors.
+// Caller returns the description of an identity in errors.
 func (i *Identity) Caller() string {
 	kind := "user"
 	switch {
@@ -37,13 +37,13 @@ func (i *Identity) Caller() string {
 		kind = "API key"
 	case i.Kind == KindServiceAccount:
 		kind = "ServiceAccount"
-	case i.Kind == KindOIDC && i.User == "": // a question about a group or a team
+	case i.Kind == KindOIDC && i.User == "": // a query about a group or a team
 		return "a member " + i.Name
 	}
 	return fmt.Sprintf("%s %q", kind, i.Name)
 }
 
-// bounds describes the identity's own restrictions.
+// bounds describes the limits of the identity.
 func (i *Identity) bounds() string {
 	team, namespaces := fmt.Sprintf("team %q", i.Team), "namespaces "+cmp.Or(strings.Join(i.Namespaces, ", "), "none")
 	if i.AllTeams {

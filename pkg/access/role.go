@@ -10,18 +10,18 @@ import (
 
 // The built-in roles.
 const (
-	Viewer    = "viewer"     // sees what there is, and not what is in sandboxes
-	User      = "user"       // and claims sandboxes, and reads their logs
-	Developer = "developer"  // and runs commands in them, and reaches their ports
+	Viewer    = "viewer"     // sees all objects, but not the content of sandboxes
+	User      = "user"       // viewer, and claims sandboxes and reads their logs
+	Developer = "developer"  // user, and runs commands in sandboxes and reaches their ports
 	EnvEditor = "env-editor" // viewer, and changes Envs and templates
-	Operator  = "operator"   // viewer, and runs the clusters and the hub; not backups, keys and access, which give everything
+	Operator  = "operator"   // viewer, and operates clusters and the hub; not backups, keys and access, which would give everything
 	Admin     = "admin"      // everything
 )
 
-// all stands for each verb or resource in a rule.
+// all matches every verb or resource in a rule.
 const all = "*"
 
-// builtIn are the built-in roles, in the order in which they are listed.
+// builtIn are the built-in roles, in display order.
 var builtIn = func() []*sandboxv1.Role {
 	rule := func(verbs []string, resources ...string) *sandboxv1.Rule {
 		return &sandboxv1.Rule{Resources: resources, Verbs: verbs}
@@ -47,7 +47,7 @@ var builtIn = func() []*sandboxv1.Role {
 	return roles
 }()
 
-// BuiltIn returns the built-in roles. They are not to be changed.
+// BuiltIn returns the built-in roles. The caller must not modify them.
 func BuiltIn() []*sandboxv1.Role { return builtIn }
 
 func builtInRole(name string) *sandboxv1.Role {

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// TokenPrefix begins the token of every API key, so that secret scanners recognise it.
+// TokenPrefix is the prefix of the tokens of all API keys, so that secret scanners recognize them.
 const TokenPrefix = "atoll_"
 
-// NewToken makes the token of an API key, and its digest.
+// NewToken creates the token of an API key, and its digest.
 func NewToken() (token, digest string, err error) {
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
@@ -24,13 +24,13 @@ func NewToken() (token, digest string, err error) {
 	return token, Digest(token), nil
 }
 
-// Digest is what is kept of a token: its SHA-256, in hex.
+// Digest returns what is stored of a token: its SHA-256, in hex.
 func Digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// RoleOfScope returns the built-in role that a scope of an API key is, "" for one that there is not.
+// RoleOfScope returns the built-in role for a scope of an API key, or "" if there is no such scope.
 func RoleOfScope(scope string) string {
 	return map[string]string{"read": Viewer, "claim": Developer, "admin": Admin}[scope]
 }
