@@ -16,47 +16,48 @@ func Compare(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Env, b.Env), cmp.Compare(a.Group, b.Group))
 }
 
-// Most bounds what a cluster can say that it holds or needs.
+// Most is the upper limit of the numbers that a cluster may report.
 const Most = 1_000_000
 
-// Holding is what a cluster says of a group.
+// Holding is a cluster's report about a group.
 type Holding struct {
-	// Present: the cluster has the group, and it has a maxReplicas. Otherwise it holds nothing that counts.
+	// Present means that the cluster has the group, with a maxReplicas. Otherwise the cluster holds nothing that counts.
 	Present bool
-	// Max is the group's maxReplicas there.
+	// Max is the group's maxReplicas in the cluster.
 	Max int32
-	// Min is the group's minReplicas there.
+	// Min is the group's minReplicas in the cluster.
 	Min int32
-	// Held is what it holds.
+	// Held is how many Pods the cluster holds.
 	Held int32
-	// Demand is what it would have to hold for the claims and floors that it has, without a part of minReplicas that it was told.
+	// Demand is how many Pods the cluster needs for its claims and floors. It does not include the part of minReplicas that the hub assigned
+	// to it.
 	Demand int32
 }
 
-// Book is what the hub keeps of a group.
+// Book is the hub's record of a group.
 type Book struct {
-	// Max is the maxReplicas that was divided last.
+	// Max is the maxReplicas at the last division.
 	Max int32 `json:"max"`
-	// Min is the minReplicas that was divided last.
+	// Min is the minReplicas at the last division.
 	Min    int32            `json:"min,omitempty"`
 	Shares map[string]Share `json:"shares,omitempty"` // by cluster
 	Lost   []Lost           `json:"lost,omitempty"`
 }
 
-// Share is one cluster's part.
+// Share is the part of one cluster.
 type Share struct {
 	// UID is the cluster's kube-system uid.
 	UID  string `json:"uid"`
 	Room int32  `json:"room"`
-	// Most is what the cluster may hold: never less than Room.
+	// Most is the maximum that the cluster may currently hold. It is never less than Room.
 	Most int32 `json:"most"`
-	// Floor is what the cluster keeps of minReplicas: never more than Room.
+	// Floor is the cluster's part of minReplicas. It is never more than Room.
 	Floor int32 `json:"floor,omitempty"`
-	// Replaced: the cluster gets no claims, or does not hold its floor again yet. The others keep that as well.
+	// Replaced means that the cluster gets no claims, or does not hold its floor again yet. The other clusters then keep its floor as well.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Lost is the part of a cluster that was forgotten.
+// Lost is the share of a forgotten cluster.
 type Lost struct {
 	Cluster string `json:"cluster"`
 	UID     string `json:"uid"`
@@ -77,10 +78,10 @@ func (b Book) Equal(o Book) bool {
 	return b.Max == o.Max && b.Min == o.Min && maps.Equal(b.Shares, o.Shares) && slices.Equal(b.Lost, o.Lost)
 }
 
-// Empty reports whether no cluster has a part.
+// Empty reports whether no cluster has a share.
 func (b Book) Empty() bool { return len(b.Shares) == 0 && len(b.Lost) == 0 }
 
-// Sums returns the sum of the rooms, and of what clusters may hold.
+// Sums returns the sum of the rooms, and the sum of what clusters may hold.
 func (b Book) Sums() (rooms, most int64) {
 	for _, s := range b.Shares {
 		rooms, most = rooms+int64(s.Room), most+int64(s.Most)
@@ -91,7 +92,7 @@ func (b Book) Sums() (rooms, most int64) {
 	return rooms, most
 }
 
-// Confirm takes what a cluster says of a group while the room that it was sent holds there.
+// Confirm records a cluster's report about a group. sent is the room under which the cluster made the report.
 func (b Book) Confirm(cluster, uid string, sent int32, h Holding) Book {
 	s, known := b.Shares[cluster]
 	if !known && !h.Present {
@@ -119,8 +120,8 @@ func (b Book) Confirm(cluster, uid string, sent int32, h Holding) Book {
 	return b
 }
 
-// Settle compares the shares with the clusters that are registered, by name: the kube-system uid. What a forgotten cluster may hold is
-// lost; a cluster that is back has it again.
+// Settle compares the shares with the registered clusters, a map from name to kube-system uid. The share of a cluster that is no longer
+// registered becomes lost. A cluster that is registered again gets its lost share back.
 func (b Book) Settle(registered map[string]string) Book {
 	if !b.unsettled(registered) {
 		return b
@@ -154,7 +155,7 @@ func (b Book) unsettled(registered map[string]string) bool {
 	return slices.ContainsFunc(b.Lost, func(l Lost) bool { return registered[l.Cluster] == l.UID })
 }
 
-// Reclaim gives up what forgotten clusters of a name may hold.
+// Reclaim drops the lost shares of forgotten clusters with the given name.
 func (b Book) Reclaim(cluster string) Book {
 	if !slices.ContainsFunc(b.Lost, func(l Lost) bool { return l.Cluster == cluster }) {
 		return b

@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Others are clusters that cannot be asked about a group now.
+// Others are the clusters that cannot be asked about a group now.
 type Others struct {
-	// Missing counts those that have members of the Env and no share yet: part of what is left over waits for them.
+	// Missing is the number of clusters that have members of the Env and no share yet. A part of the remainder is reserved for them.
 	Missing int32
-	// Unbound is what those hold whose worker knows no rooms.
+	// Unbound is what the clusters hold whose workers do not know rooms.
 	Unbound int32
 }
 
-// part is a cluster that can be given another room.
+// part is a cluster whose room can be changed.
 type part struct {
 	cluster string
 	Share
@@ -23,8 +23,9 @@ type part struct {
 	target int32
 }
 
-// Divide sets the rooms of the clusters that respond, and what each cluster keeps of minReplicas. seen is what they said last, each
-// after the Book's Confirm; lost tells which clusters get no claims, whether they respond or not, and nil stands for none.
+// Divide sets the rooms of the clusters that respond, and the part of minReplicas that each cluster keeps. seen are their latest reports,
+// which must have been passed to Confirm. lost reports whether a cluster gets no claims, even if it responds; nil: every cluster gets
+// claims.
 func (b Book) Divide(seen map[string]Holding, others Others, lost func(cluster string) bool) Book {
 	next := b.replace(seen, lost).rooms(seen, others)
 	next.Min = min(next.Min, next.Max)
@@ -39,11 +40,11 @@ func (b Book) Divide(seen map[string]Holding, others Others, lost func(cluster s
 	return next
 }
 
-// rooms sets the rooms of the clusters that respond. It may change the Book's shares.
+// rooms sets the rooms of the clusters that respond. It may modify the Book's shares.
 func (b Book) rooms(seen map[string]Holding, others Others) Book {
 	parts, limit, any := b.parts(seen)
 	if !any {
-		// No cluster that responds has the group: rooms that are left are taken back.
+		// No responding cluster has the group: take back the remaining rooms.
 		limit = b.Max
 	}
 	free := int64(limit) - int64(others.Unbound)
@@ -79,7 +80,8 @@ func (b Book) rooms(seen map[string]Holding, others Others) Book {
 	return b
 }
 
-// parts returns the clusters that respond and have a share, in order, and the smallest maxReplicas. Each needs its part of minReplicas.
+// parts returns the responding clusters that have a share, in order, and the smallest maxReplicas. The demand of each includes its part of
+// minReplicas.
 func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bool) {
 	for cluster, h := range seen {
 		if h.Present && (!any || h.Max < limit) {
@@ -98,7 +100,8 @@ func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bo
 	return parts, limit, any
 }
 
-// share sets the targets: what each needs, at most an equal part where that is too much together; then an equal part of the rest.
+// share sets the targets. Each cluster gets what it needs, or at most an equal part if the needs exceed what is available. The remainder is
+// divided equally.
 func share(parts []*part, available int64, missing int32) {
 	needs := func(p *part) int64 {
 		if !p.Present {
@@ -121,7 +124,7 @@ func share(parts []*part, available int64, missing int32) {
 		return
 	}
 	each, odd := left/(present+int64(missing)), left%(present+int64(missing))
-	slices.SortStableFunc(order, func(a, b *part) int { return cmp.Compare(b.Room-b.target, a.Room-a.target) }) // who has it keeps it
+	slices.SortStableFunc(order, func(a, b *part) int { return cmp.Compare(b.Room-b.target, a.Room-a.target) }) // keep existing rooms
 	for _, p := range order {
 		if !p.Present {
 			continue
@@ -133,7 +136,7 @@ func share(parts []*part, available int64, missing int32) {
 	}
 }
 
-// needed reports whether rooms should change to their targets.
+// needed reports whether the rooms should be changed to their targets.
 func needed(parts []*part, available int64) bool {
 	var rooms, targets int64
 	for _, p := range parts {

@@ -4,41 +4,42 @@ package allotments
 
 import "maps"
 
-// Division is what the hub's leader knows. Each of its changes must be stored before Apply, and what follows from it before it is sent.
-// It is not safe for concurrent use.
+// Division is the state of the leading hub. Each Change must be stored before Apply, and Apply must come before calls that depend on it are
+// sent. It is not safe for concurrent use.
 type Division struct {
-	// Epoch is the leader's.
+	// Epoch is the epoch of the leader.
 	Epoch uint64
-	// Warm: clusters had the time to answer. Before that nothing is divided, so that the first to answer does not get all.
+	// Warm means that clusters had time to report. Nothing is divided before that, so that the first cluster to report does not get
+	// everything.
 	Warm bool
-	// Others returns what is known of clusters that have not answered; nil: nothing.
+	// Others returns what is known of clusters that have not reported; nil: nothing.
 	Others func(k Key, answered func(cluster string) bool) Others
-	// Lost tells which clusters get no claims, whether they respond or not; nil: none.
+	// Lost reports whether a cluster gets no claims, even if it responds; nil: every cluster gets claims.
 	Lost func(cluster string) bool
 
 	number    uint64
 	books     map[Key]Book
-	addressed map[string]uint64 // incarnations by cluster
+	addressed map[string]uint64 // incarnation of each cluster to which rooms may be sent
 	said      map[string]*Answer
 }
 
-// Change is what has to be stored.
+// Change is what must be stored.
 type Change struct {
-	// Books are changed; an empty one is removed.
+	// Books are the changed books; an empty book must be deleted.
 	Books map[Key]Book
-	// Addressed are the incarnations that rooms may be sent to from now on.
+	// Addressed are the incarnations to which rooms may be sent from now on.
 	Addressed map[string]uint64
 }
 
-// None reports whether nothing has to be stored.
+// None reports whether there is nothing to store.
 func (c Change) None() bool { return len(c.Books)+len(c.Addressed) == 0 }
 
-// NewDivision continues what is stored.
+// NewDivision returns a Division with the stored state.
 func NewDivision(epoch uint64, books map[Key]Book, addressed map[string]uint64) *Division {
 	return &Division{Epoch: epoch, books: maps.Clone(books), addressed: maps.Clone(addressed), said: map[string]*Answer{}}
 }
 
-// Apply takes over what was stored.
+// Apply applies a change that was stored.
 func (d *Division) Apply(c Change) {
 	for k, b := range c.Books {
 		if b.Empty() {
@@ -50,7 +51,7 @@ func (d *Division) Apply(c Change) {
 	maps.Copy(d.addressed, c.Addressed)
 }
 
-// Address returns what has to be stored before rooms are sent to an incarnation.
+// Address returns the change that must be stored before rooms are sent to an incarnation.
 func (d *Division) Address(cluster string, incarnation uint64) Change {
 	if d.addressed[cluster] == incarnation {
 		return Change{}
@@ -58,7 +59,7 @@ func (d *Division) Address(cluster string, incarnation uint64) Change {
 	return Change{Addressed: map[string]uint64{cluster: incarnation}}
 }
 
-// Call returns the rooms of a cluster, to be sent to the incarnation that was addressed. A cluster has one call at a time.
+// Call returns the rooms of a cluster, to be sent to its addressed incarnation. A cluster must have only one call at a time.
 func (d *Division) Call(cluster string) Call {
 	d.number++
 	out := Call{Epoch: d.Epoch, Number: d.number, Incarnation: d.addressed[cluster], Rooms: map[Key]int32{}, Floors: map[Key]int32{}}
@@ -74,10 +75,10 @@ func (d *Division) Call(cluster string) Call {
 	return out
 }
 
-// Answered takes the answer to a call, and returns what has to be stored for it.
+// Answered processes a worker's Answer to a call, and returns the change that must be stored.
 func (d *Division) Answered(cluster, uid string, sent Call, a Answer) Change {
 	if a.Epoch != sent.Epoch || a.Number != sent.Number || sent.Incarnation != d.addressed[cluster] {
-		return Change{} // it follows another leader, or a later call
+		return Change{} // it is for a call of another leader, or an earlier call
 	}
 	before := d.said[cluster]
 	d.said[cluster] = &a
@@ -90,7 +91,7 @@ func (d *Division) Answered(cluster, uid string, sent Call, a Answer) Change {
 		next := b.Confirm(cluster, uid, sent.Rooms[k], h)
 		if before != nil && next.Equal(b) {
 			if was, knew := before.of(k); knew && was == h {
-				return // nothing is new
+				return // nothing has changed
 			}
 		}
 		out.Books[k] = next
@@ -106,7 +107,7 @@ func (d *Division) Answered(cluster, uid string, sent Call, a Answer) Change {
 	return d.divide(out)
 }
 
-// Away notes that a cluster does not respond: it keeps what it has, and gets no more.
+// Away records that a cluster does not respond. It keeps its rooms and gets no more.
 func (d *Division) Away(cluster string) { delete(d.said, cluster) }
 
 // Answering reports whether a cluster responds.
@@ -115,8 +116,8 @@ func (d *Division) Answering(cluster string) bool {
 	return answered
 }
 
-// Settle compares with the clusters that are registered, by name: the kube-system uid; and gives up what was lost with clusters. With all,
-// every group is divided anew; otherwise those that have changed.
+// Settle applies Book.Settle and Book.Reclaim to all books. registered maps names of clusters to their kube-system uids; reclaimed are the
+// names whose lost shares are dropped. If all is true, every group is divided again, otherwise only those that changed.
 func (d *Division) Settle(registered map[string]string, reclaimed []string, all bool) Change {
 	out := Change{Books: map[Key]Book{}}
 	for k, b := range d.books {
@@ -131,7 +132,7 @@ func (d *Division) Settle(registered map[string]string, reclaimed []string, all 
 	return d.divide(out)
 }
 
-// divide divides each of the books, and drops those that stay as they are.
+// divide divides each book, and removes the unchanged ones from the change.
 func (d *Division) divide(c Change) Change {
 	for k, b := range c.Books {
 		if d.Warm {
@@ -150,7 +151,7 @@ func (d *Division) divide(c Change) Change {
 	return c
 }
 
-// seen returns what the clusters that respond said of a group.
+// seen returns the reports of the responding clusters about a group.
 func (d *Division) seen(k Key, b Book) map[string]Holding {
 	out := map[string]Holding{}
 	for cluster := range b.Shares {
@@ -163,10 +164,10 @@ func (d *Division) seen(k Key, b Book) map[string]Holding {
 	return out
 }
 
-// Books returns all books. They must not be changed.
+// Books returns all books. The caller must not modify them.
 func (d *Division) Books() map[Key]Book { return d.books }
 
-// Said returns what a cluster said of a group last, if it responds.
+// Said returns a cluster's latest report about a group, if the cluster responds.
 func (d *Division) Said(cluster string, k Key) (Holding, bool) {
 	if a := d.said[cluster]; a != nil {
 		return a.of(k)

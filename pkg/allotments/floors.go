@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// keeper is a cluster that can keep at most so many.
+// keeper is a cluster that can keep at most `most` Pods.
 type keeper struct {
 	cluster string
 	most    int32
 }
 
-// replace takes over the minReplicas of a group, and which clusters have to be replaced by the others: those that are lost, until they are
-// back and hold their floor.
+// replace updates the minReplicas of a group, and which clusters the others must replace: those that are lost, until they are back and hold
+// their floor.
 func (b Book) replace(seen map[string]Holding, lost func(cluster string) bool) Book {
 	b = b.Clone()
 	b.Min = b.least(seen)
@@ -28,7 +28,7 @@ func (b Book) replace(seen map[string]Holding, lost func(cluster string) bool) B
 	return b
 }
 
-// least returns the largest minReplicas of the clusters that respond; without any, what it was.
+// least returns the largest minReplicas of the clusters that respond. If none does, it returns the previous value.
 func (b Book) least(seen map[string]Holding) (least int32) {
 	told := false
 	for _, h := range seen {
@@ -42,8 +42,8 @@ func (b Book) least(seen map[string]Holding) (least int32) {
 	return least
 }
 
-// floors divides the minReplicas of a group over its clusters: to each an equal part, but not more than most says. What a cluster that is
-// replaced keeps, the others keep as well.
+// floors divides the minReplicas of a group equally among its clusters; most limits the part of each. The other clusters also keep the
+// parts of replaced clusters.
 func (b Book) floors(seen map[string]Holding, most func(s Share) int32) map[string]int32 {
 	if b.Min == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (b Book) floors(seen map[string]Holding, most func(s Share) int32) map[stri
 			if !h.Present {
 				continue
 			}
-			k.most = min(k.most, h.Min) // no cluster's word makes another keep more than its own Env asks for
+			k.most = min(k.most, h.Min) // a cluster cannot make another keep more than the other's own Env asks for
 		}
 		if all = append(all, k); !b.Shares[cluster].Replaced {
 			serving = append(serving, k)
@@ -66,7 +66,7 @@ func (b Book) floors(seen map[string]Holding, most func(s Share) int32) map[stri
 	return out
 }
 
-// spread divides n into equal parts, none larger than its keeper's most. Of what does not divide evenly the first keepers get one each.
+// spread divides n into equal parts, each limited by its keeper's most. The first keepers get one more each if n does not divide evenly.
 func spread(n int32, keepers []keeper) map[string]int32 {
 	level, left := int32(0), n
 	byMost := slices.SortedFunc(slices.Values(keepers), func(a, b keeper) int { return cmp.Compare(a.most, b.most) })

@@ -9,47 +9,47 @@ import (
 	"time"
 )
 
-// Call is what the hub sends to a worker: all its rooms. A group that it does not name has none.
+// Call is the message from the hub to a worker with all its rooms. A group that is not in Rooms has no room.
 type Call struct {
 	// Epoch and Number order calls.
 	Epoch, Number uint64
-	// Incarnation is the one that the rooms are for.
+	// Incarnation is the incarnation of the worker for which the rooms are.
 	Incarnation uint64
 	Rooms       map[Key]int32
-	// Floors are the cluster's parts of minReplicas. A group that is not named keeps all of it.
+	// Floors are the cluster's parts of minReplicas. The cluster keeps all minReplicas of a group that is not in it.
 	Floors map[Key]int32
 }
 
-// Answer says what is held under the call that it names.
+// Answer is the worker's reply with what it holds under the named call.
 type Answer struct {
 	Epoch, Number uint64
 	Holdings      map[Key]Holding
-	// Unknown are Envs whose groups were not observed yet.
+	// Unknown are the Envs whose groups were not observed yet.
 	Unknown map[Env]bool
 }
 
 // Env names a federated Env.
 type Env struct{ Namespace, Name string }
 
-// of returns the holding of a group, and whether it is known.
+// of returns the holding of a group, and whether the holding is known.
 func (a *Answer) of(k Key) (Holding, bool) {
 	return a.Holdings[k], !a.Unknown[Env{k.Namespace, k.Env}]
 }
 
-// Observation is what a worker sees of a group.
+// Observation is a worker's observation of a group.
 type Observation struct {
 	Holding
-	// Ending counts Pods that are being deleted. They keep what is held from falling until they are gone.
+	// Ending is the number of Pods that are being deleted. What is held does not fall until they are gone.
 	Ending int32
 }
 
-// ErrIncarnation refuses a call for another incarnation.
+// ErrIncarnation rejects a call for another incarnation.
 var ErrIncarnation = errors.New("the rooms are for another incarnation")
 
-// Unsure is how long a write whose outcome is unknown counts as done.
+// Unsure is how long a write with an unknown outcome counts as done.
 const Unsure = time.Minute
 
-// Holder is what a worker knows of its rooms. Nothing of it outlives the process. It is not safe for concurrent use.
+// Holder is the worker's record of its rooms. It is not persisted, and not safe for concurrent use.
 type Holder struct {
 	on            bool
 	incarnation   uint64
@@ -62,17 +62,17 @@ type group struct {
 	floor    *int32
 	last     Holding
 	observed bool
-	promised int32     // what a growth under way leads to
-	until    time.Time // its outcome is unknown before
+	promised int32     // replicas after the growth in progress
+	until    time.Time // until then its outcome is unknown
 }
 
-// held is what the hub must count.
+// held returns the number that the hub must count.
 func (g *group) held() int32 { return max(g.last.Held, g.promised) }
 
-// NewHolder returns one that limits nothing.
+// NewHolder returns a Holder without limits.
 func NewHolder() *Holder { return &Holder{groups: map[Key]*group{}} }
 
-// Switch turns limits on or off. When they are turned on there are no rooms yet.
+// Switch turns limits on or off. After they are turned on there are no rooms yet.
 func (h *Holder) Switch(on bool) {
 	if h.on != on {
 		h.on = on
@@ -107,7 +107,7 @@ func (h *Holder) of(k Key) *group {
 	return g
 }
 
-// Room returns the room of a group; nil: it is not limited.
+// Room returns the room of a group, or nil if the group is not limited.
 func (h *Holder) Room(k Key) *int32 {
 	if !h.on {
 		return nil
@@ -119,7 +119,7 @@ func (h *Holder) Room(k Key) *int32 {
 	return &room
 }
 
-// Floor returns the cluster's part of a group's minReplicas; nil: it keeps all of it.
+// Floor returns the cluster's part of a group's minReplicas, or nil if the cluster keeps all of it.
 func (h *Holder) Floor(k Key) *int32 {
 	if g := h.groups[k]; h.on && g != nil && g.floor != nil {
 		floor := *g.floor
@@ -128,7 +128,7 @@ func (h *Holder) Floor(k Key) *int32 {
 	return nil
 }
 
-// Observe notes what is there of a group, all earlier growth included.
+// Observe records an observation of a group, which must include the effect of all earlier growth.
 func (h *Holder) Observe(k Key, o Observation, now time.Time) {
 	g := h.of(k)
 	was, all := g.held(), int32(min(int64(o.Held)+int64(o.Ending), math.MaxInt32))
@@ -144,14 +144,14 @@ func (h *Holder) Observe(k Key, o Observation, now time.Time) {
 	g.last, g.observed = o.Holding, true
 }
 
-// Need notes what a group would have to hold.
+// Need records the demand of a group.
 func (h *Holder) Need(k Key, demand int32) {
 	if g := h.groups[k]; g != nil {
 		g.last.Demand = demand
 	}
 }
 
-// Promise must be called before a group is grown to a number, which then counts as held. It returns false if that is past the room.
+// Promise must be called before a group grows to a number, which then counts as held. It returns false if the number exceeds the room.
 func (h *Holder) Promise(k Key, to int32) bool {
 	g := h.of(k)
 	if h.on && to > g.room && to > g.held() {
@@ -161,14 +161,14 @@ func (h *Holder) Promise(k Key, to int32) bool {
 	return true
 }
 
-// Doubt notes that the growth last promised may still happen.
+// Doubt records that the growth last promised may still happen.
 func (h *Holder) Doubt(k Key, now time.Time) {
 	if g := h.groups[k]; g != nil && g.promised > 0 {
 		g.until = now.Add(Unsure)
 	}
 }
 
-// Keep drops the groups of an Env that it does not have any more.
+// Keep drops the groups that an Env no longer has.
 func (h *Holder) Keep(namespace, env string, has func(group string) bool) {
 	for k, g := range h.groups {
 		if k.Namespace != namespace || k.Env != env || has(k.Group) {
@@ -182,7 +182,7 @@ func (h *Holder) Keep(namespace, env string, has func(group string) bool) {
 	}
 }
 
-// Take follows a call, unless a later one came before. It returns what is held now, and the groups whose room has changed.
+// Take applies a call, unless a later one was applied before. It returns what is held now, and the groups whose room or floor has changed.
 func (h *Holder) Take(c Call) (Answer, []Key, error) {
 	if c.Incarnation != h.incarnation || !h.on {
 		return Answer{}, nil, ErrIncarnation
@@ -217,7 +217,7 @@ func (h *Holder) Take(c Call) (Answer, []Key, error) {
 	return out, changed, nil
 }
 
-// follow takes a group's room and floor from a call, and reports whether they are others than before.
+// follow sets a group's room and floor from a call, and reports whether they changed.
 func (g *group) follow(c Call, k Key) (changed bool) {
 	room, floor := c.Rooms[k], (*int32)(nil)
 	if told, named := c.Floors[k]; named {
