@@ -11,7 +11,7 @@ import (
 	"navix.sh/atoll/pkg/plural"
 )
 
-// Explanation lists every candidate of a request: the eligible ones first, in the order in which they are tried.
+// Explanation lists every candidate of a request: the eligible ones first, in the order in which they would be tried.
 type Explanation struct {
 	Reason     Reason // of the decision
 	Candidates []Explained
@@ -25,8 +25,8 @@ type Explained struct {
 	Reason   Reason
 	Health   Health
 	Free     int32
-	Waiting  int32         // where the claim would wait
-	InFlight int32         // claims that the member's counts do not cover yet
+	Waiting  int32         // claims that would wait before this one
+	InFlight int32         // claims in flight that the member's counts do not include yet
 	Age      time.Duration // of the cluster's data
 
 	eligible bool
@@ -34,8 +34,8 @@ type Explained struct {
 	merit    int32
 }
 
-// Explain judges every candidate. Where Pick chooses at random among near-equals, this order is the expected one; Chosen moves
-// the picked candidate to the front. now is on the clock of Cluster.SetSeen.
+// Explain judges every candidate. Where Pick chooses at random among near-equal candidates, the order is the expected one; Chosen moves the
+// candidate that Pick chose to the front. now is on the clock of Cluster.SetSeen.
 func Explain(req *Request, view *View, now time.Duration) Explanation {
 	out := Explanation{Reason: NoMembers, Candidates: make([]Explained, 0, view.Len())}
 	if view.Len() == 0 {
@@ -71,7 +71,7 @@ func inOrder(a, b Explained) int {
 	}
 }
 
-// Chosen makes the given candidate the first, as Pick decided: the explanation of a past decision.
+// Chosen moves the given candidate to the front, so that the explanation matches a past decision.
 func (e *Explanation) Chosen(cluster, member string) {
 	i := slices.IndexFunc(e.Candidates, func(c Explained) bool {
 		return c.eligible && c.Cluster.ID == cluster && c.Member().Name == member
@@ -85,7 +85,7 @@ func (e *Explanation) Chosen(cluster, member string) {
 	e.rank()
 }
 
-// rank numbers the eligible candidates, sets the reason for each one's place, and returns whether there is one.
+// rank numbers the eligible candidates and sets the reason for their places. It reports whether there is an eligible candidate.
 func (e *Explanation) rank() bool {
 	n := 0
 	for i := range e.Candidates {
@@ -129,7 +129,7 @@ func reasonBehind(first, c *Explained) Reason {
 	}
 }
 
-// Message explains the candidate's place in words.
+// Message describes the reason for the candidate's place.
 func (c *Explained) Message() string {
 	switch {
 	case c.Rank > 0 && c.Tier.Idle():
@@ -173,7 +173,7 @@ func (c *Explained) Message() string {
 	}
 }
 
-// fault is what the cluster tells about the Env.
+// fault returns the problem with the Env that the cluster reports.
 func (c *Explained) fault() string {
 	if fault := c.Segment.Defaults.Get().Fault; fault != "" {
 		return "; " + fault

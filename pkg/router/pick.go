@@ -8,7 +8,7 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Decision is where a claim goes. Index is -1 when there is no candidate; Reason then has the reason.
+// Decision is the candidate for a claim. If there is none, Index is -1 and Reason is why.
 type Decision struct {
 	Index      int
 	Tier       Tier

@@ -12,7 +12,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// RequestOf returns the part of a claim that the router reads.
+// RequestOf returns the part of a claim that matters to the router.
 func RequestOf(r *sandboxv1.CreateSandboxRequest) Request {
 	return Request{
 		InstanceType: r.GetInstanceType(), Multiplier: r.GetMultiplier(), ScalingGroup: r.GetScalingGroup(),
@@ -20,8 +20,8 @@ func RequestOf(r *sandboxv1.CreateSandboxRequest) Request {
 	}
 }
 
-// Proto returns the explanation as the public API shows it: the first candidates up to a number, and those that keep names, which
-// may be nil.
+// Proto converts the explanation for the public API. It contains the first most candidates, and those for which keep returns true; keep may
+// be nil.
 func (e *Explanation) Proto(decidedAt time.Time, most int, keep func(*Explained) bool) *sandboxv1.Decision {
 	d := &sandboxv1.Decision{Reason: string(e.Reason), DecidedAt: timestamppb.New(decidedAt)}
 	for i := range e.Candidates {

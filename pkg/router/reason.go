@@ -2,21 +2,21 @@
 
 package router
 
-// Reason is why a candidate has its place, or why there is no candidate.
+// Reason is the reason for a candidate's place, or for there being no candidate.
 type Reason string
 
-// Why the first candidate is the first: the policy that separated it from the next.
+// Reasons why the first candidate is first: the policy that put it before the next one.
 const (
 	OnlyCandidate   Reason = "OnlyCandidate"
-	FresherCluster  Reason = "FresherCluster" // the next one's cluster is the last choice
+	FresherCluster  Reason = "FresherCluster" // the cluster of the next candidate is a last choice
 	BetterTier      Reason = "BetterTier"
 	PreferredByCall Reason = "PreferredByCall"
-	LowerPriority   Reason = "LowerPriority" // a lower number, which wins
+	LowerPriority   Reason = "LowerPriority" // a lower number wins
 	MostFree        Reason = "MostFree"      // or the shortest queue
-	NearEqual       Reason = "NearEqual"     // chosen at random among near-equals
+	NearEqual       Reason = "NearEqual"     // chosen at random among near-equal candidates
 )
 
-// Why an eligible candidate is not the first.
+// Reasons why an eligible candidate is not first.
 const (
 	ClusterSuspect Reason = "ClusterSuspect"
 	WorseTier      Reason = "WorseTier"
@@ -25,7 +25,7 @@ const (
 	LessFree       Reason = "LessFree"
 )
 
-// Why a candidate is not eligible. If none is eligible, the decision has the reason that is most likely to pass.
+// Reasons why a candidate is not eligible. If none is eligible, the decision has the reason that is most likely to pass.
 const (
 	NoMembers            Reason = "NoMembers"
 	AlreadyRefused       Reason = "AlreadyRefused"
@@ -37,15 +37,15 @@ const (
 	MemberInconsistent   Reason = "MemberInconsistent"
 	MemberMissing        Reason = "MemberMissing"
 	MemberStateUnknown   Reason = "MemberStateUnknown"
-	NotServed            Reason = "NotServed" // an operator has given the cluster other namespaces, teams or Envs
+	NotServed            Reason = "NotServed" // an operator limited the cluster to other namespaces, teams or Envs
 	ClusterNotRequested  Reason = "ClusterNotRequested"
 	InstanceTypeMismatch Reason = "InstanceTypeMismatch"
 	MultiplierMismatch   Reason = "MultiplierMismatch"
 	ScalingGroupMismatch Reason = "ScalingGroupMismatch"
 )
 
-// Lasting reports whether only a person can cure the reason why no candidate is eligible: the Env, its template or the request must
-// change. A member that is missing or inconsistent may be so for a moment; the segment's fault tells.
+// Lasting reports whether the reason that no candidate is eligible needs a person to fix the Env, its template or the request. A member may
+// be missing or inconsistent for only a moment; the segment's fault says whether it is.
 func (r Reason) Lasting() bool {
 	switch r {
 	case NoMembers, NotServed, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch:
@@ -54,12 +54,12 @@ func (r Reason) Lasting() bool {
 	return false
 }
 
-// Unserving reports whether members are there that cannot serve, for a reason that a segment's fault may tell.
+// Unserving reports whether the reason is that members cannot serve, which a segment's fault may explain.
 func (r Reason) Unserving() bool {
 	return r == NoMembers || r == MemberMissing || r == MemberInconsistent
 }
 
-// hope orders the reasons of refused candidates: the first that applies to any candidate explains an empty decision.
+// hope orders the reasons of ineligible candidates. An empty decision has the first reason that applies to any candidate.
 var hope = [...]Reason{
 	QueueFull, NoIdlePod, AlreadyRefused, ClusterUnreachable, ClusterQuarantined, ClusterDraining, MemberInconsistent,
 	MemberMissing, MemberStateUnknown, NotServed, ClusterNotRequested, InstanceTypeMismatch, MultiplierMismatch, ScalingGroupMismatch,

@@ -8,10 +8,10 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// MaxExcluded bounds the refused candidates that one request remembers; a claim tries fewer.
+// MaxExcluded is the number of refusals that a request remembers. A claim makes fewer attempts.
 const MaxExcluded = 8
 
-// Request is the part of a claim that decides where it may go. The zero value goes anywhere.
+// Request is the part of a claim that decides where it may go. The zero value may go anywhere.
 type Request struct {
 	InstanceType    string
 	Multiplier      int32
@@ -19,17 +19,17 @@ type Request struct {
 	Clusters        []string // preferred, first is best
 	RequireClusters bool     // makes Clusters binding
 	NoQueue         bool
-	Team            string   // of the caller; clusters may be given to teams
-	Barred          []string // clusters that get nothing, however many candidates refuse
+	Team            string   // team of the caller; clusters may be limited to teams
+	Barred          []string // clusters that must not get the request, unlike refusals without a bound
 
-	// Excluded by name, not by index; because a retry uses a newer view.
+	// Candidates are excluded by name, not by index, because a retry uses a newer view.
 	excluded  [MaxExcluded]exclusion
 	nExcluded uint8
 }
 
 type exclusion struct{ cluster, member string }
 
-// Exclude keeps the request away from a candidate that refused it. Above the bound the oldest exclusion is dropped.
+// Exclude excludes a candidate that refused the request. If there are more than MaxExcluded, the oldest exclusion is dropped.
 func (r *Request) Exclude(cluster, member string) {
 	r.excluded[r.nExcluded%MaxExcluded] = exclusion{cluster, member}
 	if r.nExcluded++; r.nExcluded == 2*MaxExcluded {
@@ -37,15 +37,15 @@ func (r *Request) Exclude(cluster, member string) {
 	}
 }
 
-// ExcludeCluster keeps the request away from all members of a cluster.
+// ExcludeCluster excludes all members of a cluster.
 func (r *Request) ExcludeCluster(cluster string) { r.Exclude(cluster, "") }
 
-// selective reports whether the request has conditions that need a check of each candidate's details.
+// selective reports whether the request has conditions that require checking each candidate's details.
 func (r *Request) selective() bool {
 	return r.InstanceType != "" || r.Multiplier != 0 || r.ScalingGroup != "" || len(r.Clusters) > 0 || len(r.Barred) > 0 || r.nExcluded > 0
 }
 
-// mismatch returns the condition of the request that the candidate does not meet.
+// mismatch returns the condition of the request that the candidate does not meet, or "".
 func (r *Request) mismatch(c Candidate) Reason {
 	if reason := r.unsuited(c); reason != "" {
 		return reason
@@ -61,7 +61,7 @@ func (r *Request) mismatch(c Candidate) Reason {
 	return ""
 }
 
-// unsuited is mismatch without what the request has met so far.
+// unsuited is mismatch without exclusions and barred clusters.
 func (r *Request) unsuited(c Candidate) Reason {
 	if r.RequireClusters && len(r.Clusters) > 0 && !slices.Contains(r.Clusters, c.Cluster.ID) {
 		return ClusterNotRequested
@@ -91,7 +91,7 @@ func shapeMismatch(r *Request, has *segment.Shape, of *segment.Segment) Reason {
 	return ""
 }
 
-// affinity is the cluster's place in the caller's order; clusters that are not named come last.
+// affinity returns the cluster's position in the caller's order. Clusters that are not in it come last.
 func (r *Request) affinity(cluster string) uint64 {
 	if i := slices.Index(r.Clusters, cluster); i >= 0 {
 		return uint64(min(i, maxAffinity))

@@ -2,7 +2,7 @@
 
 package router
 
-// Tier is how a candidate could serve a claim; lower is better.
+// Tier is how well a candidate could serve a claim; lower is better.
 type Tier uint8
 
 // The tiers.
@@ -10,9 +10,9 @@ const (
 	FreshIdle      Tier = iota // has an idle Pod and may grow
 	SaturatedIdle              // has an idle Pod and cannot replace it
 	CanGrow                    // the claim waits for a new Pod
-	CanQueue                   // the claim waits for a release
-	SaturatedQueue             // the same, where the pool cannot grow
-	NoTier                     // cannot serve it at all
+	CanQueue                   // the claim waits for another sandbox to be released
+	SaturatedQueue             // the same, and the pool cannot grow
+	NoTier                     // cannot serve the claim
 )
 
 func (t Tier) String() string {

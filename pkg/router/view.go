@@ -12,11 +12,11 @@ import (
 	"navix.sh/atoll/pkg/segment"
 )
 
-// Health is the health of a cluster, as the view's owner sees it.
+// Health is the health of a cluster according to the view's owner.
 type Health uint32
 
-// The states of a cluster. Silent, NoReceipt and Disconnected make it the last choice; from Unreachable on it gets no claims. A
-// Draining cluster could serve them.
+// The health states. Silent, NoReceipt and Disconnected clusters are the last choice. From Unreachable on, a cluster gets no claims,
+// although a Draining cluster could serve them.
 const (
 	Fresh Health = iota
 	Silent
@@ -27,10 +27,10 @@ const (
 	Draining
 )
 
-// LastChoice reports whether the cluster comes after all fresh ones.
+// LastChoice reports whether the cluster comes after all Fresh ones.
 func (h Health) LastChoice() bool { return h > Fresh && h < Unreachable }
 
-// Eligible reports whether the cluster gets claims at all.
+// Eligible reports whether the cluster gets any claims.
 func (h Health) Eligible() bool { return h < Unreachable }
 
 func (h Health) String() string {
@@ -52,7 +52,7 @@ func (h Health) String() string {
 	}
 }
 
-// Cluster is shared by all views that have members of it, so that a change of its health needs no new view.
+// Cluster is shared by all views with members of it, so that a change of its health does not require a new view.
 type Cluster struct {
 	ID     string
 	health atomic.Uint32
@@ -60,7 +60,7 @@ type Cluster struct {
 	scope  atomic.Pointer[Scope]
 }
 
-// Scope is what a cluster may serve (I15). An empty set is everything.
+// Scope is what a cluster may serve (I15). An empty set allows everything.
 type Scope struct {
 	Namespaces, Teams map[string]struct{}
 	Envs              map[segment.Key]struct{}
@@ -76,13 +76,13 @@ func within[K comparable](set map[K]struct{}, one K) bool {
 	return in || len(set) == 0
 }
 
-// SetScope changes what the cluster may serve, for all views at once; nil: everything.
+// SetScope sets what the cluster may serve, for all views at once; nil: everything.
 func (c *Cluster) SetScope(s *Scope) { c.scope.Store(s) }
 
 // Serves reports whether a claim of a team may go to an Env of the cluster.
 func (c *Cluster) Serves(team string, env segment.Key) bool { return c.scope.Load().Serves(team, env) }
 
-// Given reports whether the cluster was given an Env, for some team.
+// Given reports whether the cluster may serve an Env for at least one team.
 func (c *Cluster) Given(env segment.Key) bool {
 	s := c.scope.Load()
 	return s == nil || within(s.Namespaces, env.Namespace) && within(s.Envs, env)
@@ -91,34 +91,33 @@ func (c *Cluster) Given(env segment.Key) bool {
 // NewCluster returns a fresh cluster.
 func NewCluster(id string) *Cluster { return &Cluster{ID: id} }
 
-// Health is the cluster's current health.
+// Health returns the cluster's current health.
 func (c *Cluster) Health() Health { return Health(c.health.Load()) }
 
-// SetHealth changes it for all views at once.
+// SetHealth sets the cluster's health for all views at once.
 func (c *Cluster) SetHealth(h Health) { c.health.Store(uint32(h)) }
 
-// Seen is when the cluster's data was last confirmed, on its owner's monotonic clock.
+// Seen returns when the cluster's data was last confirmed, on its owner's monotonic clock.
 func (c *Cluster) Seen() time.Duration { return time.Duration(c.seen.Load()) }
 
-// SetSeen records such a confirmation.
+// SetSeen records when the cluster's data was confirmed.
 func (c *Cluster) SetSeen(at time.Duration) { c.seen.Store(int64(at)) }
 
-// Candidate is one member that a claim may go to.
+// Candidate is a member to which a claim may go.
 type Candidate struct {
 	Cluster  *Cluster
 	Segment  *segment.Segment
-	Index    int           // of the member in its segment
-	InFlight *atomic.Int32 // claims that the member's counts do not cover yet; nil counts as 0
+	Index    int           // position of the member in its segment
+	InFlight *atomic.Int32 // claims in flight that the member's counts do not include yet; nil counts as 0
 }
 
 // Member returns the candidate's member.
 func (c Candidate) Member() *segment.Member { return &c.Segment.Members()[c.Index] }
 
-// View is one Env as the router sees it: immutable, except for the health of clusters and the claims in flight, which it refers
-// to.
+// View is the router's view of one Env. It is immutable, except for the health of clusters and the claims in flight, to which it refers.
 type View struct {
-	// hot is what every pick reads, two candidates per cache line; ordered by cluster, then name, like segments, which hold the
-	// rest. Both lie directly behind the view where they fit; because that saves a memory access.
+	// hot is what every Pick reads, two candidates per cache line. It is ordered by cluster, then name, like segments, which hold the rest. If
+	// they fit, both are stored directly behind the View, which saves a memory access.
 	hot      []hot
 	segments []*segment.Segment
 }
@@ -142,7 +141,7 @@ type (
 	}
 )
 
-// newView is an empty view with room behind it: only as much as needed, because a hub has one for every Env.
+// newView returns an empty view with storage behind it, but no more than needed, because a hub has a view for every Env.
 func newView(candidates int) *View {
 	switch {
 	case candidates <= 1:
@@ -172,18 +171,18 @@ type hot struct {
 	inFlight *atomic.Int32
 	room     int32 // places left in the queue
 	priority int32
-	ready    uint16 // idle Pods, capped, as are the two that follow
-	claiming uint16 // Pods of claims in flight, which ready is without
+	ready    uint16 // idle Pods, capped like the next two fields
+	claiming uint16 // Pods of claims in flight, which ready does not include
 	waiting  uint16 // claims in the queue
-	member   uint8  // its place in the segment
+	member   uint8  // position of the member in its segment
 	flags    uint8
 }
 
 const (
 	flagSaturated = 1 << iota
 	flagCanGrow
-	flagDefaultShape // a request without shape may go here
-	flagUsable       // the member's state lets it serve
+	flagDefaultShape // a request without a shape may use this member
+	flagUsable       // the member's state allows it to serve
 )
 
 var (
@@ -191,7 +190,7 @@ var (
 	anything Request
 )
 
-// NewView keeps what the candidates refer to, and may reorder them.
+// NewView returns a view of the candidates, whose data it retains. It may reorder the slice.
 func NewView(candidates []Candidate) *View {
 	if !slices.IsSortedFunc(candidates, compareNames) {
 		slices.SortFunc(candidates, compareNames)
@@ -203,7 +202,7 @@ func NewView(candidates []Candidate) *View {
 	return v
 }
 
-// Replace returns a view like v in which others replace the candidates from at on. Their names are the same.
+// Replace returns a copy of v in which the given candidates replace those from index at on. Their names must be the same.
 func (v *View) Replace(at int, candidates []Candidate) *View {
 	next := newView(len(v.hot))
 	next.hot, next.segments = append(next.hot, v.hot...), append(next.segments, v.segments...)
@@ -213,7 +212,7 @@ func (v *View) Replace(at int, candidates []Candidate) *View {
 	return next
 }
 
-// newHot may get the member's previous entry, from which it takes what depends on its shape.
+// newHot returns the entry of a candidate. It may get the member's previous entry, and then reuses what depends on the member's shape.
 func newHot(c Candidate, was *hot, of *segment.Segment) hot {
 	m := c.Member()
 	h := hot{cluster: c.Cluster, inFlight: c.InFlight, claiming: m.Claiming, member: uint8(c.Index), flags: flagsOf(m)}
@@ -253,7 +252,7 @@ func compareNames(a, b Candidate) int {
 	return cmp.Or(cmp.Compare(a.Cluster.ID, b.Cluster.ID), cmp.Compare(a.Member().Name, b.Member().Name))
 }
 
-// Len is the number of candidates.
+// Len returns the number of candidates.
 func (v *View) Len() int {
 	if v == nil {
 		return 0
