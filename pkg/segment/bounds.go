@@ -10,24 +10,24 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// Bounds of an owner's report on one Env. A receiver refuses what exceeds them, so that what it keeps and passes on fits into a
+// Bounds on an owner's report about one Env. A receiver rejects a report that exceeds them, so that what it stores and forwards fits into a
 // frame.
 const (
 	MaxName    = 253       // bytes of a DNS name
 	MaxString  = 1024      // bytes of any other text
 	MaxUID     = 128       // bytes of a uid
-	MaxSize    = 1<<16 - 1 // of a segment, as Size counts; a hub keeps it in 16 bits
-	MaxMembers = 1<<8 - 1  // the CRD allows 32; views number members with this bound in mind
-	MaxNamed   = 1 << 13   // bytes of the names of other clusters: 256, as the CRD allows, of 30 bytes
+	MaxSize    = 1<<16 - 1 // of a segment, as returned by Size; a hub stores it in 16 bits
+	MaxMembers = 1<<8 - 1  // the CRD allows 32; the numbering of members in views depends on this bound
+	MaxNamed   = 1 << 13   // bytes of the names of other clusters: the CRD allows 256, of 30 bytes each
 )
 
-// ItemSize is the size of a segment or a member besides its texts: no less than its numbers take on the wire.
+// ItemSize is the size of a segment or a member without its texts. It is at least what its numbers take on the wire.
 const ItemSize = 192
 
 // maxQuoted bounds how much of a wrong value an error shows.
 const maxQuoted = 64
 
-// Size is no less than the bytes that a segment takes on the wire.
+// Size returns an upper bound on the size of a segment on the wire.
 func Size(p *federationv1.EnvSegment) int {
 	n := ItemSize + len(p.GetKey().GetNamespace()) + len(p.GetKey().GetName()) + len(p.GetUid()) + len(p.GetTemplate()) +
 		len(p.GetDefaultInstanceType()) + len(p.GetFault()) + len(p.GetNamed())
@@ -72,7 +72,7 @@ func checkText(field, value string, most int) error {
 	return fmt.Errorf("%w: %s %s is not valid, want at most %d bytes", ErrInvalid, field, Quote(value), most)
 }
 
-// Quote quotes a foreign value for an error or a log, cut short.
+// Quote quotes and truncates a value from outside for an error or a log.
 func Quote(value string) string {
 	if len(value) <= maxQuoted {
 		return strconv.Quote(value)
@@ -80,7 +80,7 @@ func Quote(value string) string {
 	return fmt.Sprintf("%q… (%d bytes)", value[:maxQuoted], len(value))
 }
 
-// checkSize refuses a segment before any of it is kept.
+// checkSize rejects a segment that is too large before any of it is stored.
 func checkSize(p *federationv1.EnvSegment) error {
 	if n := len(p.GetMembers()); n > MaxMembers {
 		return fmt.Errorf("%w: it has %d members, want at most %d", ErrInvalid, n, MaxMembers)
@@ -100,7 +100,7 @@ func checkSize(p *federationv1.EnvSegment) error {
 	return checkText("fault", p.GetFault(), MaxString)
 }
 
-// checkNamed skips the list if it is the known one.
+// checkNamed checks a list of names, unless it equals the known one.
 func checkNamed(list, known string) error {
 	if list == known || list == "" {
 		return nil
@@ -116,7 +116,7 @@ func checkNamed(list, known string) error {
 	return nil
 }
 
-// checkMember skips the name if it is the known one.
+// checkMember checks a member. It skips its name if it equals the known one.
 func checkMember(p *federationv1.MemberSegment, known string) error {
 	if name := p.GetName(); name != known || name == "" {
 		if err := checkName("member", name); err != nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// digestVersion changes with the encoding below, so that two builds with different encodings never agree by chance.
+// digestVersion must change with the encoding below, so that builds with different encodings never agree by chance.
 const digestVersion = 1
 
-// Digest is a 64-bit hash of everything that Equal compares, except Shape.StartupTimeout, Defaults.Fault, Defaults.Named and
-// Member.Claiming; because a hub that is older than those fields drops them, and would request complete reports endlessly.
+// Digest is a 64-bit hash of everything that Equal compares, except for Shape.StartupTimeout, Defaults.Fault, Defaults.Named and
+// Member.Claiming: a hub that does not know these fields drops them, and would request complete reports endlessly.
 func (s *Segment) Digest() uint64 {
-	var buf [1024]byte // stays on the stack; a segment of many members outgrows it
+	var buf [1024]byte // stays on the stack unless the segment has many members
 	return xxhash.Sum64(s.appendCanonical(buf[:0]))
 }
 
-// appendCanonical writes every field in a fixed order; strings carry their length, so that no two segments share an
+// appendCanonical appends every field in a fixed order. Strings are preceded by their length, so that no two segments have the same
 // encoding.
 func (s *Segment) appendCanonical(b []byte) []byte {
 	key, d := s.Key(), s.Defaults.Get()

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package segment holds what worker and hub share about segments, the part of a SandboxEnv that belongs to one cluster. It is pure.
+// Package segment is shared by worker and hub. It defines segments: the part of a SandboxEnv that belongs to one cluster. It is pure.
 //
-// In: the segments that an owner sees. Out: a Snapshot of one cluster, the Delta between two, a 64-bit digest that both ends compare, and
-// their wire form.
+// In: the segments that an owner sees. Out: a Snapshot of one cluster, the Delta between two snapshots, a 64-bit digest that both ends
+// compare, and the wire format of all of them.
 //
 //   - A Segment in a Snapshot is immutable; because readers keep it without a lock.
-//   - A segment's digest is xxhash over a length-prefixed encoding of its fields, a cluster's the sum of its segments'; because a sum
-//     ignores order and is cheap to update.
-//   - SaturatedFor counts down: it is in no digest, is no difference, and is sent when something else changes.
-//   - Equal Defaults, Shapes and keys are stored once, a single member without a slice; because a hub holds a segment for every Env and
+//   - The digest of a segment is the xxhash of a length-prefixed encoding of its fields. The digest of a cluster is the sum of its
+//     segments' digests; because a sum does not depend on the order and is cheap to update.
+//   - SaturatedFor counts down. It is in no digest, is not a difference, and is only sent together with another change.
+//   - Equal Defaults, Shapes and keys are stored once, and a single member without a slice; because a hub holds a segment for every Env and
 //     cluster.
-//   - Wire input is bounded (bounds.go); because what is kept must fit into a frame to any peer (I14).
+//   - Wire input is bounded (bounds.go); because what is stored must fit into a frame to any peer (I14).
 //   - Equal digests mean equal views (I4). Order decides which report is older; only a Delta's Removed deletes (I5).
 package segment

@@ -13,10 +13,10 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
-// ErrInvalid means a message that no correct owner sends.
+// ErrInvalid means that a message is one that no correct owner sends.
 var ErrInvalid = errors.New("invalid segment")
 
-// KeyFromProto reads an Env's key. Both parts are required, and DNS names.
+// KeyFromProto parses an Env's key. Both parts are required and must be DNS names.
 func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
 	key := keyOf(k)
 	return key, key.Check()
@@ -24,10 +24,10 @@ func KeyFromProto(k *federationv1.EnvKey) (Key, error) {
 
 func keyOf(k *federationv1.EnvKey) Key { return Key{Namespace: k.GetNamespace(), Name: k.GetName()} }
 
-// Is reports whether the wire form is that of this key. It costs less than reading the key.
+// Is reports whether p is the wire format of this key. It is cheaper than parsing p.
 func (k Key) Is(p *federationv1.EnvKey) bool { return k == keyOf(p) }
 
-// Check refuses a key that no Env can have.
+// Check returns an error if no Env can have the key.
 func (k Key) Check() error {
 	if err := checkName("namespace", k.Namespace); err != nil {
 		return err
@@ -35,15 +35,15 @@ func (k Key) Check() error {
 	return checkName("name", k.Name)
 }
 
-// Intern shares the memory of the namespace with that of equal ones.
+// Intern returns the key with its namespace string shared with equal ones.
 func (k Key) Intern() Key { return Key{Namespace: unique.Make(k.Namespace).Value(), Name: k.Name} }
 
-// Proto is the wire form of the key.
+// Proto returns the wire format of the key.
 func (k Key) Proto() *federationv1.EnvKey {
 	return &federationv1.EnvKey{Namespace: k.Namespace, Name: k.Name}
 }
 
-// FromProto reads a segment. It orders members by name, whatever their order on the wire.
+// FromProto parses a segment. It orders members by name, whatever their order on the wire.
 func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	key, err := KeyFromProto(p.GetKey())
 	if err != nil {
@@ -52,8 +52,8 @@ func FromProto(p *federationv1.EnvSegment) (*Segment, error) {
 	return Update(p, New(key))
 }
 
-// Update is FromProto for an Env with an earlier segment, another cluster's segment, or at least the key. It reuses what is
-// equal; because comparing is cheaper than allocating, and most reports change only counts.
+// Update is FromProto with an earlier segment of the Env, the segment of another cluster, or at least one with the key. It reuses the parts
+// of was that are equal: comparing is cheaper than allocating, and most reports change only counts.
 func Update(p *federationv1.EnvSegment, was *Segment) (*Segment, error) {
 	if err := checkSize(p); err != nil {
 		return nil, fmt.Errorf("%s: %w", was.Key(), err)
@@ -100,7 +100,7 @@ func (s *Segment) describe(p *federationv1.EnvSegment, was *Segment) {
 	})
 }
 
-// Proto is the wire form of the segment.
+// Proto returns the wire format of the segment.
 func (s *Segment) Proto() *federationv1.EnvSegment {
 	d := s.Defaults.Get()
 	return &federationv1.EnvSegment{
@@ -116,7 +116,7 @@ func (s *Segment) Proto() *federationv1.EnvSegment {
 	}
 }
 
-// MembersProto is the wire form of the members alone, as foreign segments carry them.
+// MembersProto returns the wire format of the members, which is all that foreign segments carry.
 func (s *Segment) MembersProto() []*federationv1.MemberSegment {
 	members := s.Members()
 	out := make([]*federationv1.MemberSegment, 0, len(members))
@@ -128,7 +128,7 @@ func (s *Segment) MembersProto() []*federationv1.MemberSegment {
 
 var none Member
 
-// MembersFromProto reads the members of a foreign segment.
+// MembersFromProto parses the members of a foreign segment.
 func MembersFromProto(ps []*federationv1.MemberSegment) ([]Member, error) {
 	if err := checkSize(&federationv1.EnvSegment{Members: ps}); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func MembersFromProto(ps []*federationv1.MemberSegment) ([]Member, error) {
 	return out, nil
 }
 
-// memberFromProto reads one member. Negative counts, which no owner has, read as 0.
+// memberFromProto parses one member. It reads negative counts, which no owner reports, as 0.
 func memberFromProto(p *federationv1.MemberSegment, was *Member) Member {
 	name := was.Name
 	if name != p.GetName() {
@@ -178,7 +178,7 @@ func shapeFromProto(p *federationv1.MemberSegment, was Shared[Shape]) Shared[Sha
 	return Share(s)
 }
 
-// Proto is the wire form of the member.
+// Proto returns the wire format of the member.
 func (m *Member) Proto() *federationv1.MemberSegment {
 	shape := m.Shape.Get()
 	p := &federationv1.MemberSegment{

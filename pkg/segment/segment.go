@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Key names a federated Env.
+// Key identifies a federated Env.
 type Key struct {
 	Namespace string
 	Name      string
@@ -22,11 +22,10 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// State is a member's state, as its owner reports it.
+// State is the state of a member according to its owner.
 type State uint8
 
-// The states of a member. Unknown is a state that a newer peer reported and this build does not have; it is treated like
-// Inconsistent: not routed to.
+// The states of a member. Unknown is a state that a newer peer reported and this build does not know. Like Inconsistent, it gets no claims.
 const (
 	Unknown State = iota
 	Active
@@ -54,8 +53,8 @@ func (s State) String() string {
 type Member struct {
 	Name          string
 	Shape         Shared[Shape]
-	SaturatedFor  time.Duration // remaining; 0 without a time
-	Idle          int32         // as the API's status counts it, including Pods that cannot serve
+	SaturatedFor  time.Duration // remaining time; 0 if there is none
+	Idle          int32         // as counted in the API's status, including Pods that cannot serve
 	ReadyIdle     int32
 	Running       int32
 	Desired       int32
@@ -64,14 +63,15 @@ type Member struct {
 	QueueCapacity int32
 	State         State
 	CanGrow       bool
-	Claiming      uint16 // the hub's calls whose claims have a Pod; no more than the type holds
+	Claiming      uint16 // the hub's calls whose claims have a Pod, capped to the type
 }
 
-// SetClaiming sets Claiming to what is nearest.
+// SetClaiming sets Claiming to the nearest value that the type can hold.
 func (m *Member) SetClaiming(calls int32) { m.Claiming = uint16(min(max(0, calls), math.MaxUint16)) }
 
-// Free is how many idle Pods so many claims in flight leave; below 0 they are too many. ReadyIdle is without the Pods of those that are
-// claiming. There are never more than ReadyIdle; because claiming may count claims that others have in flight.
+// Free returns how many idle Pods remain after the given number of claims in flight, below 0 if there are too many claims. ReadyIdle does
+// not include the Pods of claims that Claiming counts. Free is at most ReadyIdle, because Claiming may include claims that others have in
+// flight.
 func (m *Member) Free(inFlight int32) int32 { return m.ReadyIdle - max(0, inFlight-int32(m.Claiming)) }
 
 func (m *Member) equal(o *Member) bool {
@@ -80,21 +80,21 @@ func (m *Member) equal(o *Member) bool {
 	return a == b
 }
 
-// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and cluster,
-// so equal parts are shared.
+// Segment is one cluster's part of one Env. It is immutable once it is in a Snapshot. A hub holds one for every Env and cluster, so
+// segments share equal parts.
 type Segment struct {
 	key        *Key
 	uid        uid
 	Defaults   Shared[Defaults]
 	Generation int64
-	one        [1]Member // the most frequent number of members needs no further memory
-	members    *[]Member // nil: there is one member, or none if that has no name
+	one        [1]Member // the most common number of members needs no separate allocation
+	members    *[]Member // nil: there is one member, or none if its name is empty
 }
 
 // New returns an empty segment of an Env.
 func New(key Key) *Segment { return &Segment{key: &key} }
 
-// Key names the Env.
+// Key returns the key of the Env.
 func (s *Segment) Key() Key {
 	if s.key == nil {
 		return Key{}
@@ -105,10 +105,10 @@ func (s *Segment) Key() Key {
 // Bare returns an empty segment of the same Env.
 func (s *Segment) Bare() *Segment { return &Segment{key: s.key} }
 
-// SharedKey is the stored key, for holders of many keys. It must not be changed.
+// SharedKey returns the stored key, for holders of many keys. The caller must not modify it.
 func (s *Segment) SharedKey() *Key { return s.key }
 
-// UID is the uid of the Env.
+// UID returns the uid of the Env.
 func (s *Segment) UID() string {
 	if s.uid == (uid{}) {
 		return s.Defaults.Get().uid
@@ -116,7 +116,7 @@ func (s *Segment) UID() string {
 	return string(s.uid.append(nil))
 }
 
-// Describe sets the fields besides the members, before the segment is in a Snapshot, and returns it.
+// Describe sets all fields except the members, and returns the segment. It must be called before the segment is in a Snapshot.
 func (s *Segment) Describe(uid string, generation int64, d Defaults) *Segment {
 	var canonical bool
 	if s.uid, canonical = parseUID(uid); canonical {
@@ -127,7 +127,7 @@ func (s *Segment) Describe(uid string, generation int64, d Defaults) *Segment {
 	return s
 }
 
-// Members are ordered by name.
+// Members returns the members, ordered by name.
 func (s *Segment) Members() []Member {
 	switch {
 	case s.members != nil:
@@ -139,7 +139,7 @@ func (s *Segment) Members() []Member {
 	}
 }
 
-// With sets the members, before the segment is in a Snapshot, and returns it.
+// With sets the members, and returns the segment. It must be called before the segment is in a Snapshot.
 func (s *Segment) With(members ...Member) *Segment {
 	s.members = nil
 	room := s.room(len(members))
@@ -151,7 +151,7 @@ func (s *Segment) With(members ...Member) *Segment {
 	return s
 }
 
-// room is the storage for so many members.
+// room returns storage for n members.
 func (s *Segment) room(n int) []Member {
 	switch n {
 	case 0:
@@ -172,14 +172,14 @@ func order(members []Member) {
 	}
 }
 
-// Equal reports whether two segments are equal, remaining durations aside.
+// Equal reports whether two segments are equal, except for remaining durations.
 func (s *Segment) Equal(o *Segment) bool {
 	return (s.key == o.key || s.Key() == o.Key()) && s.uid == o.uid && s.Defaults == o.Defaults && s.Generation == o.Generation &&
 		slices.EqualFunc(s.Members(), o.Members(), func(a, b Member) bool { return a.equal(&b) })
 }
 
-// Edge reports whether others must learn at once of the change from was to is (either may be nil): a member came, went or changed
-// its state, or its ready idle Pods rose from or fell to zero.
+// Edge reports whether other clusters must learn immediately of the change from was to is, either of which may be nil: a member appeared,
+// disappeared or changed its state, or its number of ready idle Pods rose from zero or fell to zero.
 func Edge(was, is *Segment) bool {
 	if was == nil || is == nil {
 		return was != is
@@ -202,7 +202,7 @@ type Totals struct {
 	Members, Idle, ReadyIdle, Running, Desired, Pending int32
 }
 
-// Totals sums the segment's members. A Missing member has no pool, so its counts are stale and are left out.
+// Totals returns the sums over the segment's members. It omits a Missing member, which has no pool, so that its counts are stale.
 func (s *Segment) Totals() Totals {
 	var t Totals
 	members := s.Members()
@@ -224,7 +224,7 @@ func (t *Totals) add(m *Member) {
 	t.Pending = Sum(t.Pending, m.Pending)
 }
 
-// Merge sums the totals of one Env over its clusters, or of one cluster over its Envs.
+// Merge adds the totals of another cluster of the same Env, or of another Env of the same cluster.
 func (t Totals) Merge(o Totals) Totals {
 	return Totals{
 		Members: t.Members + o.Members, Idle: Sum(t.Idle, o.Idle), ReadyIdle: Sum(t.ReadyIdle, o.ReadyIdle),
@@ -232,11 +232,11 @@ func (t Totals) Merge(o Totals) Totals {
 	}
 }
 
-// Sum saturates; because counts come from workers and from specs without a ceiling, and a sum must not wrap around.
+// Sum adds with saturation: counts come from workers and from specs without a ceiling, and a sum must not overflow.
 func Sum(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// Order is a report's place in its cluster's history. Only it orders reports of one cluster; resourceVersions of different
-// clusters, or of one cluster before and after a restore, do not compare.
+// Order is the position of a report in its cluster's history, and the only way to order reports of one cluster. The resourceVersions of
+// different clusters, or of one cluster before and after a restore, are not comparable.
 type Order struct {
 	Incarnation uint64
 	Sequence    uint64
@@ -247,5 +247,5 @@ func (o Order) Compare(p Order) int {
 	return cmp.Or(cmp.Compare(o.Incarnation, p.Incarnation), cmp.Compare(o.Sequence, p.Sequence))
 }
 
-// After reports whether o is newer than p. A repeated report is not.
+// After reports whether o is newer than p. A repetition is not newer.
 func (o Order) After(p Order) bool { return o.Compare(p) > 0 }

@@ -8,7 +8,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// Shown is the member as the public API shows it.
+// Shown returns the member in the form of the public API.
 func (m *Member) Shown() *sandboxv1.EnvMember {
 	shape := m.Shape.Get()
 	out := &sandboxv1.EnvMember{

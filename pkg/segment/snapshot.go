@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Snapshot is all segments of one cluster, with their digest. The zero value is empty and ready to use. It is not safe
-// for concurrent use; the segments in it are.
+// Snapshot contains all segments of one cluster, and their digest. The zero value is empty and ready to use. A Snapshot is not safe for
+// concurrent use; its segments are.
 type Snapshot struct {
 	entries map[Key]entry
 	digest  uint64
@@ -20,7 +20,7 @@ type entry struct {
 	digest  uint64
 }
 
-// Delta is what turns one snapshot into another. Removals are always explicit.
+// Delta is the difference between two snapshots. Removals are always explicit.
 type Delta struct {
 	Changed []*Segment
 	Removed []Key
@@ -29,17 +29,17 @@ type Delta struct {
 // Empty reports whether the delta changes nothing.
 func (d Delta) Empty() bool { return len(d.Changed) == 0 && len(d.Removed) == 0 }
 
-// Digest is the sum of the segments' digests: independent of order, 0 when empty.
+// Digest returns the sum of the segments' digests. It does not depend on their order, and is 0 if there are none.
 func (s *Snapshot) Digest() uint64 { return s.digest }
 
-// Len is the number of segments.
+// Len returns the number of segments.
 func (s *Snapshot) Len() int { return len(s.entries) }
 
 // Get returns the segment of an Env, or nil.
 func (s *Snapshot) Get(k Key) *Segment { return s.entries[k].segment }
 
-// Put stores a segment and returns whether that changed anything. A segment that differs in remaining durations only replaces the
-// old one without counting as a change.
+// Put stores a segment, and reports whether this changed anything. Replacing a segment by one that differs only in remaining durations does
+// not count as a change.
 func (s *Snapshot) Put(seg *Segment) bool {
 	key := seg.Key()
 	old, had := s.entries[key]
@@ -56,7 +56,7 @@ func (s *Snapshot) Put(seg *Segment) bool {
 	return true
 }
 
-// Remove drops a segment and returns whether there was one.
+// Remove removes a segment, and reports whether it existed.
 func (s *Snapshot) Remove(k Key) bool {
 	old, had := s.entries[k]
 	if had {
@@ -66,7 +66,7 @@ func (s *Snapshot) Remove(k Key) bool {
 	return had
 }
 
-// Apply applies removals, then changes, and returns those that changed something.
+// Apply applies the removals, then the changes. It returns those that had an effect.
 func (s *Snapshot) Apply(d Delta) Delta {
 	var effective Delta
 	for _, k := range d.Removed {
@@ -93,12 +93,12 @@ func (s *Snapshot) All() iter.Seq2[Key, *Segment] {
 	}
 }
 
-// Keys lists the Envs in order.
+// Keys returns the keys of all segments, in order.
 func (s *Snapshot) Keys() []Key {
 	return slices.SortedFunc(maps.Keys(s.entries), Key.Compare)
 }
 
-// Clone returns a snapshot that changes independently; the segments are shared.
+// Clone returns an independent copy of the snapshot. The segments are shared.
 func (s *Snapshot) Clone() *Snapshot {
 	return &Snapshot{entries: maps.Clone(s.entries), digest: s.digest}
 }
