@@ -4,8 +4,8 @@ package allotments
 
 import "maps"
 
-// Division is the state of the leading hub. Each Change must be stored before Apply, and Apply must come before calls that depend on it are
-// sent. It is not safe for concurrent use.
+// Division is the state of the leading hub. Each Change must be stored before Apply, and before any call that depends on it is sent. A
+// Division is not safe for concurrent use.
 type Division struct {
 	// Epoch is the epoch of the leader.
 	Epoch uint64
