@@ -35,7 +35,7 @@ func accessCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// documentOutput is the format of what has no table.
+// documentOutput returns the output format for objects that have no table.
 func (a *app) documentOutput() string {
 	if tabular(a.output) {
 		return "yaml"
@@ -100,7 +100,7 @@ if the policy was changed since; without one it replaces whatever is there.`,
 	return cmd
 }
 
-// maxPolicyFile bounds what is read from stdin: more than a hub takes.
+// maxPolicyFile bounds what is read from stdin. A hub accepts less.
 const maxPolicyFile = 4 << 20
 
 func readPolicy(stdin io.Reader, file string) (*sandboxv1.AccessPolicy, error) {
@@ -131,10 +131,10 @@ func readPolicy(stdin io.Reader, file string) (*sandboxv1.AccessPolicy, error) {
 	return policy, nil
 }
 
-// protoPlace is where protobuf says that an error is: in the JSON of a file, which its author has not seen.
+// protoPlace matches the position that protobuf reports for an error. It refers to JSON made from the file, which the author has not seen.
 var protoPlace = regexp.MustCompile(`^proto:\s*(\(line [0-9:]+\): )?`)
 
-// explainFields names the fields that are valid where a file has another one.
+// explainFields adds the valid fields to an error about an unknown field in a file.
 func explainFields(err error, message protoreflect.MessageDescriptor) string {
 	// Protobuf writes some of its spaces as no-break spaces, which differs from build to build.
 	text := protoPlace.ReplaceAllString(strings.ReplaceAll(err.Error(), "\u00a0", " "), "")
@@ -149,7 +149,7 @@ func explainFields(err error, message protoreflect.MessageDescriptor) string {
 	return fmt.Sprintf("there is no field %q; there are: %s", m[1], strings.Join(all, ", "))
 }
 
-// fieldsOf lists the fields of a message, and of those in it, each once.
+// fieldsOf returns the fields of a message and of its nested messages, each once.
 func fieldsOf(message protoreflect.MessageDescriptor) (names []string) {
 	fields := message.Fields()
 	for i := range fields.Len() {
@@ -163,7 +163,7 @@ func fieldsOf(message protoreflect.MessageDescriptor) (names []string) {
 	return slices.Compact(names)
 }
 
-// bindPlace adds the flags of where a permission is asked about.
+// bindPlace registers the flags for the place that an access check is about.
 func bindPlace(cmd *cobra.Command, in *sandboxv1.CheckAccessRequest) {
 	cmd.Flags().StringVarP(&in.Namespace, "namespace", "n", "", "in this namespace; default: anywhere")
 	cmd.Flags().StringVar(&in.Env, "env", "", "for this Env of the namespace")
@@ -231,7 +231,7 @@ func whoCanCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if out.GetAllowed() { // without naming a subject: everybody may
+				if out.GetAllowed() { // no subject is named, because every caller may
 					fmt.Fprintln(cmd.ErrOrStderr(), out.GetReason())
 				}
 				return subjectView.all(cmd, a.output, "subjects", out.GetSubjects(), out)
@@ -268,7 +268,7 @@ var quotaView = view[quota]{
 	},
 }
 
-// of shows what is used of a limit.
+// of formats how much of a limit is used.
 func of[N int32 | float64](used, limit N) string {
 	if limit == 0 {
 		return fmt.Sprint(used)

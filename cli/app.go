@@ -34,8 +34,8 @@ type app struct {
 	server, token, tokenFile, caFile string
 	contextName                      string
 	caData                           string        // PEM of the context
-	side                             *hubSide      // whose token it is; nil: none is of a context
-	printed                          *printedToken // with side
+	side                             *hubSide      // the context that provides the token; nil: none does
+	printed                          *printedToken // set together with side
 	plaintext                        bool
 	overTLS                          bool // the address began with https://
 	timeout                          time.Duration
@@ -64,7 +64,7 @@ func (a *app) bind(cmd *cobra.Command) {
 	bindEnum(cmd, flags, &a.output, "output", "o", strings.Join(outputs, ", "), outputs...)
 }
 
-// notNegative refuses durations below zero; because no command has a meaning for them.
+// notNegative rejects negative durations, which have no meaning for any command.
 func notNegative(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if text := f.Value.String(); f.Value.Type() == "duration" && strings.HasPrefix(text, "-") && err == nil {
@@ -74,12 +74,12 @@ func notNegative(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-// defaultTimeout is how long a call may take. A create takes as long as the server waits for a sandbox.
+// defaultTimeout bounds a call. A create may take as long as the server waits for a sandbox.
 const defaultTimeout = 2 * time.Minute
 
 func (a *app) limit() time.Duration { return cmp.Or(a.timeout, defaultTimeout) }
 
-// clients are the services of one connection.
+// clients are the service clients of one connection.
 type clients struct {
 	sandboxes sandboxv1.SandboxesClient
 	claims    sandboxv1.ClaimsClient
@@ -99,7 +99,7 @@ func (a *app) call(cmd *cobra.Command, f func(ctx context.Context, c clients) er
 	return a.connect(ctx, func(c clients) error { return f(ctx, c) })
 }
 
-// connect calls f with a connection. ctx bounds how long the token for it may take.
+// connect calls f with a connection. ctx bounds how long fetching its token may take.
 func (a *app) connect(ctx context.Context, f func(c clients) error) error {
 	return a.dial(ctx, func(conn *grpc.ClientConn) error {
 		return f(clients{
@@ -112,7 +112,7 @@ func (a *app) connect(ctx context.Context, f func(c clients) error) error {
 	})
 }
 
-// resolve takes the server's address out of a URL, which also says whether to use TLS.
+// resolve splits a URL into the server's address and whether to use TLS.
 func (a *app) resolve() error {
 	scheme, rest, isURL := strings.Cut(a.server, "://")
 	if !isURL {
@@ -129,7 +129,7 @@ func (a *app) resolve() error {
 	return nil
 }
 
-// maxMessage bounds a response; because a server bounds pages by number, and one of large Envs is more than the 4 MiB that gRPC takes.
+// maxMessage bounds a response. A server bounds pages by the number of items, and a page of large Envs exceeds gRPC's default of 4 MiB.
 const maxMessage = 64 << 20
 
 func (a *app) dial(ctx context.Context, f func(conn *grpc.ClientConn) error) error {
@@ -143,7 +143,7 @@ func (a *app) dial(ctx context.Context, f func(conn *grpc.ClientConn) error) err
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds), grpc.WithUnaryInterceptor(a.explainCall),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		// A create may wait for long: a server that is gone must not look like one that waits.
+		// A create may wait for a long time: without keepalive, a dead server would look like one that waits.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
 	token, err := a.bearer(ctx)
@@ -161,7 +161,7 @@ func (a *app) dial(ctx context.Context, f func(conn *grpc.ClientConn) error) err
 	return f(conn)
 }
 
-// explainCall returns the errors of a server in its own words, and those of this side in ours.
+// explainCall replaces the errors of this side of a connection with clearer ones. It returns the server's errors unchanged.
 func (a *app) explainCall(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -172,10 +172,10 @@ func (a *app) explainCall(
 	}
 	p := problem.FromError(err)
 	st := status.Convert(err)
-	// The clock tells, because gRPC ends a call at its deadline at times before its context ends.
+	// Compare with the clock, because gRPC sometimes ends a call at its deadline shortly before its context ends.
 	deadline, bounded := ctx.Deadline()
 	if own := len(st.Details()) == 0; own && bounded && !time.Now().Before(deadline) {
-		// Rounded it is 0 where the flag is below a second, or calls before this one took the time.
+		// The rounded time is 0 if the flag is below a second, or if calls before this one used the time.
 		within := cmp.Or(time.Since(began).Round(time.Second), a.limit())
 		if a.timeout > 0 {
 			within = min(within, a.timeout)
@@ -193,7 +193,7 @@ func (a *app) explainCall(
 	return p
 }
 
-// withHint adds what to do where one side speaks TLS and the other one does not.
+// withHint adds a hint if one side uses TLS and the other does not.
 func withHint(text string) string {
 	switch {
 	case strings.Contains(text, "first record does not look like a TLS handshake"):
@@ -205,7 +205,7 @@ func withHint(text string) string {
 	}
 }
 
-// transportError is how gRPC wraps the error of a connection.
+// transportError matches how gRPC wraps the error of a connection.
 var transportError = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:Error while dialing: )?(.*)"$`)
 
 func (a *app) credentials() (credentials.TransportCredentials, error) {
@@ -244,17 +244,17 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// printedToken is what a context's command has printed.
+// printedToken caches the token that a context's command printed.
 type printedToken struct {
 	sync.Mutex
 	token string
 	at    time.Time
 }
 
-// printedLasts is how long a token that a command has printed is used.
+// printedLasts is how long a token that a command printed is reused.
 const printedLasts = 5 * time.Minute
 
-// bearer returns the token for the server, by now: that of a context may be renewed.
+// bearer returns the current token for the server. It may renew the token of a context.
 func (a *app) bearer(ctx context.Context) (string, error) {
 	if a.tokenFile == "" && a.side == nil {
 		return a.token, nil
@@ -287,7 +287,8 @@ func loopback(address string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// bearerToken sends an API key or a token; over plaintext only if the user asked for plaintext or the server is this machine.
+// bearerToken attaches an API key or a token to calls. It does so over plaintext only if the user asked for plaintext or the server is on
+// this machine.
 type bearerToken struct {
 	token func(context.Context) (string, error)
 	tls   bool

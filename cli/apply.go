@@ -57,7 +57,7 @@ what is wrong is told with file, line and field. atollctl diff tells what an app
 	return cmd
 }
 
-// entry returns what the catalogue has of an object, nil: nothing.
+// entry returns the catalogue's entry of an object, or nil if there is none.
 func entry(ctx context.Context, c clients, r manifest.Ref) (e *sandboxv1.CatalogEntry, m *structpb.Struct, err error) {
 	if r.Kind == manifest.EnvKind {
 		env, failed := c.envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: r.Namespace, Name: r.Name})
@@ -70,13 +70,13 @@ func entry(ctx context.Context, c clients, r manifest.Ref) (e *sandboxv1.Catalog
 		return e, m, nil
 	}
 	switch problem.FromError(err).Reason {
-	case problem.NotFound, problem.Recovering: // a hub that waits for clusters knows its catalogue
+	case problem.NotFound, problem.Recovering: // a hub that still waits for clusters already knows its catalogue
 		return nil, nil, nil
 	}
 	return nil, nil, err
 }
 
-// put writes a manifest, warns of what is hardly meant, and tells what became of it. revision: of what it replaces; 0: any.
+// put writes a manifest, prints warnings, and returns what happened to it. revision is the revision that it must replace; 0: any.
 func put(ctx context.Context, warn io.Writer, c clients, d *document, revision int32) (string, error) {
 	before, _, err := entry(ctx, c, d.object.Ref())
 	if err != nil {
@@ -115,7 +115,7 @@ func showWarnings(w io.Writer, ref manifest.Ref, all []string) {
 	}
 }
 
-// catalogRef reads KIND NAME from the command line.
+// catalogRef parses KIND NAME of a command line.
 func catalogRef(of *envRef, kind, name string) (manifest.Ref, error) {
 	switch kind {
 	case "env", "envs", "sandboxenv", "sandboxenvs":
@@ -152,7 +152,7 @@ that is away does it when it is back. What a user owns in a cluster stays there.
 				if err != nil {
 					return err
 				}
-				for i := range docs { // Envs before the templates that they name
+				for i := range docs { // delete Envs before the templates that they name
 					refs = append(refs, docs[len(docs)-1-i].object.Ref())
 				}
 			default:
@@ -203,7 +203,7 @@ not replaced.`,
 	return cmd
 }
 
-// edit gives a person as much time as it takes; each call has its own deadline.
+// edit has no time limit for the user; each call has its own deadline.
 func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
 	defer cancel()

@@ -23,7 +23,7 @@ import (
 	"navix.sh/atoll/pkg/plural"
 )
 
-// followEvery is how often a followed file is looked at.
+// followEvery is how often a followed file is checked for new lines.
 const followEvery = 200 * time.Millisecond
 
 // auditFlags are the flags of audit.
@@ -35,7 +35,7 @@ type auditFlags struct {
 	read, shown  int // lines
 }
 
-// auditCommand reads the files of --audit. It asks no server.
+// auditCommand reads the files of --audit. It calls no server.
 func auditCommand() *cobra.Command {
 	f := auditFlags{output: "table"}
 	cmd := &cobra.Command{
@@ -107,7 +107,7 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 	return out.flush()
 }
 
-// instant reads a time, or how long ago it was.
+// instant parses a time, or a duration before now.
 func instant(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -153,15 +153,15 @@ func (f *auditFlags) readFile(cmd *cobra.Command, name string, out printer) (bad
 	}
 	bad, err = audit.Read(from, show)
 	if errors.Is(err, context.Canceled) {
-		return bad, nil // the user has seen enough
+		return bad, nil // the user has ended it
 	}
 	return bad, err
 }
 
-// stdinPatience is how long nothing may come from standard input before a user is told what is waited for.
+// stdinPatience is how long standard input may be silent before the user is told that the command waits for it.
 const stdinPatience = 2 * time.Second
 
-// hesitant is a reader whose timer ends with the first bytes, or with the end.
+// hesitant is a reader that stops a timer at its first bytes or at its end.
 type hesitant struct {
 	io.Reader
 	quiet *time.Timer
@@ -193,7 +193,7 @@ func (f *followed) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if next := f.rotated(); next != nil {
-			// What came between the last read and the rotation is still in the old file.
+			// Lines that were written between the last read and the rotation are still in the old file.
 			if n, _ := f.file.Read(p); n > 0 {
 				_ = next.Close()
 				return n, nil
@@ -210,7 +210,7 @@ func (f *followed) Read(p []byte) (int, error) {
 	}
 }
 
-// rotated returns the file that has taken the name of this one, if any.
+// rotated returns the file that has replaced this one, or nil.
 func (f *followed) rotated() *os.File {
 	mine, err := f.file.Stat()
 	if err != nil {
@@ -263,7 +263,7 @@ func (f *auditFlags) printer(w io.Writer) printer {
 	}, func() error { return errors.Join(table.Flush(), buffered.Flush()) }}
 }
 
-// verbOf is what was done, and of a conversation or intent which line it is.
+// verbOf returns the verb of an event, with the stage if the event is of a conversation or an intent.
 func verbOf(e *audit.Event) string {
 	if e.Stage == audit.Done || e.Stage == audit.Summary || e.Stage == audit.Gap {
 		return e.Verb
@@ -271,7 +271,7 @@ func verbOf(e *audit.Event) string {
 	return e.Verb + " (" + string(e.Stage) + ")"
 }
 
-// outcomeOf is how it ended, with the reason and what else a reader of a table asks for.
+// outcomeOf returns the outcome with its reason and the other details that a table shows.
 func outcomeOf(e *audit.Event) string {
 	text := dash(string(e.Outcome))
 	if e.Reason != "" {

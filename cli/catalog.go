@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// catalogued tells where an Env or a template of the catalogue is, in few words.
+// catalogued describes briefly where an object of the catalogue has been delivered.
 func catalogued(e *sandboxv1.CatalogEntry) string {
 	if e == nil {
 		return ""
@@ -33,7 +33,7 @@ func catalogued(e *sandboxv1.CatalogEntry) string {
 	return strings.Join(out, ", ")
 }
 
-// troubles are what keeps clusters from what the catalogue has.
+// troubles returns what keeps clusters from having what the catalogue has.
 func troubles(e *sandboxv1.CatalogEntry) (out []string) {
 	for _, c := range e.GetClusters() {
 		if c.GetState() != sandboxv1.CatalogCluster_APPLIED {
@@ -229,7 +229,7 @@ rest. It prints the manifest, and what differs between clusters. Nothing is put 
 	return cmd
 }
 
-// showImport prints the manifest, and fails if it lacks the part of a cluster that could not be asked.
+// showImport prints the manifest. It fails if the part of a cluster that could not be asked is missing.
 func showImport(out io.Writer, format string, got *sandboxv1.ImportEnvResponse) error {
 	if format == "json" {
 		if err := encode(out, format, got); err != nil {

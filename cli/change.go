@@ -118,8 +118,8 @@ before: one that has run out by then ends the sandbox.`,
 	return cmd
 }
 
-// each calls for one sandbox after the other, and prints the results. check returns the error of a result that the caller did not
-// ask for.
+// each makes the call for one sandbox after the other, and prints the results. check returns an error for a result that is not what the
+// caller asked for.
 func (a *app) each(
 	doing string, check func(*sandboxv1.Sandbox) error, call func(context.Context, clients, string) (*sandboxv1.Sandbox, error),
 ) func(*cobra.Command, []string) error {

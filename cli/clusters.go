@@ -34,7 +34,7 @@ var clusterView = view[*sandboxv1.Cluster]{
 	},
 }
 
-// workerText says where a cluster's worker runs, and how far from its API server one elsewhere is.
+// workerText describes where a cluster's worker runs and, if it runs elsewhere, its latency to the API server.
 func workerText(c *sandboxv1.Cluster) string {
 	hosted := c.GetHosted()
 	if hosted == nil {

@@ -13,7 +13,7 @@ import (
 	"navix.sh/atoll/pkg/config"
 )
 
-// completionTimeout is short; because a shell waits for it at every key.
+// completionTimeout is short, because a shell blocks on it at every completion.
 const completionTimeout = 2 * time.Second
 
 func (a *app) completeClusters(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -39,7 +39,7 @@ func (a *app) completeSandboxes(cmd *cobra.Command, _ []string, _ string) ([]str
 	})
 }
 
-// firstOnly completes the first argument alone.
+// firstOnly completes only the first argument.
 func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -49,7 +49,7 @@ func firstOnly(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// completeEnvs completes NAMESPACE/NAME, or the NAME of the Envs of a namespace that the command line has.
+// completeEnvs completes NAMESPACE/NAME or, if the command line has a namespace, NAME in that namespace.
 func (a *app) completeEnvs(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(ctx context.Context, c clients) ([]string, error) {
 		namespace := ""
@@ -70,7 +70,7 @@ func (a *app) completeEnvs(cmd *cobra.Command, _ []string, _ string) ([]string, 
 }
 
 func (a *app) complete(cmd *cobra.Command, f func(context.Context, clients) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	if err := config.Load(cmd.Flags(), os.LookupEnv, os.ReadFile); err != nil { // cobra runs no PersistentPreRunE here
+	if err := config.Load(cmd.Flags(), os.LookupEnv, os.ReadFile); err != nil { // cobra does not run PersistentPreRunE for completions
 		return nil, cobra.ShellCompDirectiveError
 	}
 	if err := a.useContext(cmd.Flags()); err != nil {

@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/cli/internal/signin"
 )
 
-// withoutContext are commands that change contexts, or have no server: for them a context that is not valid is no obstacle.
+// withoutContext annotates commands that change contexts or use no server. They work even if the current context is invalid.
 const withoutContext = "without-context"
 
 func configCommand(app *app) *cobra.Command {
@@ -61,7 +61,7 @@ func getContextsCommand() *cobra.Command {
 	}
 }
 
-// source describes where the token comes from.
+// source describes the source of the token.
 func (h *hubSide) source() string {
 	switch {
 	case h.TokenFile != "":
@@ -181,7 +181,7 @@ func bindIssuer(cmd *cobra.Command, issuer, clientID, ca *string, scopes *[]stri
 	flags.StringSliceVar(scopes, "scopes", nil, "what to ask the issuer for; default openid, email, profile, groups, offline_access")
 }
 
-// at returns the context of a name, a new one if there is none.
+// at returns the context with the given name. It adds one if there is none.
 func (f *contextFile) at(name string) *hubSide {
 	if found := f.find(name); found != nil {
 		return found
@@ -191,7 +191,7 @@ func (f *contextFile) at(name string) *hubSide {
 	return f.find(name)
 }
 
-// noteServer writes the flags that say where a hub is into a context.
+// noteServer stores the flags that say how to reach a hub in a context.
 func (a *app) noteServer(cmd *cobra.Command, side *hubSide) {
 	said := cmd.Flags().Changed
 	if said("server") {
@@ -215,7 +215,7 @@ func absolute(path string) string {
 	return path
 }
 
-// sign writes into a context who signs its user in. What is empty stays as it was.
+// sign stores in a context how its user signs in. Empty arguments leave a setting unchanged.
 func (h *hubSide) sign(issuer, clientID, caFile string, scopes []string) error {
 	s := signin.Settings{}
 	if h.OIDC != nil {

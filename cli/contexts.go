@@ -28,13 +28,13 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// contextFile has the contexts of a user: which hubs there are, and where the token for each comes from.
+// contextFile contains a user's contexts: the known hubs, and the source of the token for each.
 type contextFile struct {
 	CurrentContext string    `json:"currentContext,omitempty"`
 	Contexts       []hubSide `json:"contexts,omitempty"`
 }
 
-// hubSide is one context. Of TokenFile, Exec and OIDC it has one at most.
+// hubSide is one context. At most one of TokenFile, Exec and OIDC is set.
 type hubSide struct {
 	Name      string           `json:"name"`
 	Server    string           `json:"server,omitempty"`
@@ -52,7 +52,7 @@ type tokenCommand struct {
 	Args    []string `json:"args,omitempty"`
 }
 
-// configHome is an environment variable; it names the directory of the contexts and tokens.
+// configHome is the environment variable with the directory of contexts and tokens.
 const configHome = "ATOLL_CONFIG_HOME"
 
 var contextName = regexp.MustCompile(`^[a-zA-Z0-9]([-._a-zA-Z0-9@/:]{0,126}[a-zA-Z0-9])?$`)
@@ -120,7 +120,7 @@ func (h *hubSide) check() error {
 	return nil
 }
 
-// save replaces the file. It may have a command that is run, so only its user may read or write it.
+// save replaces the file. The file may name commands that are run, so only its user may read or write it.
 func (f *contextFile) save() error {
 	dir, err := configDir()
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *contextFile) find(name string) *hubSide {
 	return nil
 }
 
-// must is find for a name that a user gave.
+// must is find for a name that the user gave; it fails if there is no such context.
 func (f *contextFile) must(name string) (*hubSide, error) {
 	if found := f.find(name); found != nil {
 		return found, nil
@@ -167,15 +167,15 @@ func (f *contextFile) names() (out []string) {
 	return out
 }
 
-// useContext takes from the context what flags and environment do not say. A server that these name by themselves is another one than the
-// current context's, which then counts for nothing: its token is not for that server.
+// useContext fills in from the context what flags and environment do not set. If they set a server themselves, the current context does not
+// apply: its token is not for that server.
 func (a *app) useContext(flags *pflag.FlagSet) error {
 	said := func(flag string) bool { f := flags.Lookup(flag); return f != nil && f.Changed }
 	if err := a.nearerToken(flags); err != nil {
 		return err
 	}
 	if f := flags.Lookup("context"); f != nil {
-		if other, alone := f.Annotations[config.LineOnly]; alone { // --context is kubectl's here
+		if other, alone := f.Annotations[config.LineOnly]; alone { // --context is kubectl's in this command
 			a.contextName = cmp.Or(other...)
 		}
 	}
@@ -209,8 +209,8 @@ func (a *app) useContext(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// nearerToken drops the one of --token and --token-file that is farther from the command line. Of two in the environment, or in the file of
-// --config, the token's file counts.
+// nearerToken drops the one of --token and --token-file whose source is farther from the command line. If both are from the environment, or
+// both from the file of --config, the token file wins.
 func (a *app) nearerToken(flags *pflag.FlagSet) error {
 	if a.token == "" || a.tokenFile == "" {
 		return nil
@@ -227,7 +227,7 @@ func (a *app) nearerToken(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// contextless reports whether a command needs no context, or a group of commands that it is of.
+// contextless reports whether a command, or a group that contains it, needs no context.
 func contextless(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		if _, ok := c.Annotations[withoutContext]; ok {
@@ -237,10 +237,10 @@ func contextless(cmd *cobra.Command) bool {
 	return false
 }
 
-// tokenPatience is how long a token of a context may take.
+// tokenPatience bounds how long obtaining the token of a context may take.
 const tokenPatience = time.Minute
 
-// token returns the token that the context says.
+// token returns the token of the context.
 func (h *hubSide) token(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenPatience)
 	defer cancel()
@@ -261,12 +261,12 @@ func (h *hubSide) token(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// maxPrinted is how much a command may print.
+// maxPrinted bounds the output of a token command.
 const maxPrinted = 64 << 10
 
 func (c *tokenCommand) run(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Command, c.Args...)
-	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr // it may ask
+	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr // the command may prompt the user
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if err != nil {

@@ -112,7 +112,7 @@ func (c *copying) up(ctx context.Context, local, to string) error {
 
 // folderUp copies a folder into the sandbox.
 func (c *copying) folderUp(ctx context.Context, local, to string) error {
-	// The daemon takes a body only when it can use it: one without archives has taken nothing.
+	// The daemon reads a body only if it can use it. So a daemon that does not know archives has consumed nothing.
 	err := streamed(func(w io.Writer) error { return pack(w, local, "") }, func(r io.Reader) error {
 		_, err := c.sandbox.Unpack(ctx, to, r)
 		return err
@@ -123,7 +123,7 @@ func (c *copying) folderUp(ctx context.Context, local, to string) error {
 	return err
 }
 
-// streamed has read read what write writes. The error is read's, else write's.
+// streamed pipes what write writes to read. It returns the error of read, else that of write.
 func streamed(write func(io.Writer) error, read func(io.Reader) error) error {
 	from, to := io.Pipe()
 	written := make(chan error, 1)
@@ -140,7 +140,7 @@ func streamed(write func(io.Writer) error, read func(io.Reader) error) error {
 	return err
 }
 
-// unpack runs tar in the sandbox, on what write writes.
+// unpack runs tar in the sandbox with what write writes as its input.
 func (c *copying) unpack(ctx context.Context, write func(io.Writer) error) error {
 	return streamed(write, func(r io.Reader) error {
 		return c.exec(ctx, r, io.Discard, "tar", "x", "-o", "-f", "-", "-C", "/")
@@ -169,8 +169,8 @@ func (c *copying) down(ctx context.Context, from, local string) error {
 	return toFile(local, func(w io.Writer) error { return c.content(ctx, from, w) })
 }
 
-// toFile lets write fill a file of this machine. A regular one, or one that is missing, appears once it is whole; because a part must not
-// be taken for the whole, and a copy that fails must leave what was there. Another kind, such as a pipe, is written to as it is.
+// toFile calls write with a file of this machine. A regular or missing file appears only when it is complete: a part must not be taken for
+// the whole, and a failed copy must leave the old file unchanged. Another kind of file, such as a pipe, is written directly.
 func toFile(local string, write func(io.Writer) error) error {
 	info, err := os.Stat(local)
 	_, missing := os.Lstat(local)
@@ -188,7 +188,7 @@ func toFile(local string, write func(io.Writer) error) error {
 			if err := write(file); err != nil {
 				return err
 			}
-			return file.Chmod(mode) // whatever the umask is
+			return file.Chmod(mode) // regardless of the umask
 		})
 	case errors.Is(missing, fs.ErrNotExist):
 		return replace(local, 0o666, func(file *os.File) error { return write(file) })
@@ -200,7 +200,7 @@ func toFile(local string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// writable returns an error for a file that may not be written to; because a rename would replace it.
+// writable returns an error for a file without write permission, because a rename would replace it nevertheless.
 func writable(path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -209,7 +209,7 @@ func writable(path string) error {
 	return file.Close()
 }
 
-// replace lets write fill a file beside path, which takes its place. Of the mode it has what the umask leaves.
+// replace calls write with a new file in the same directory, and renames it to path. The umask applies to mode.
 func replace(path string, mode fs.FileMode, write func(*os.File) error) error {
 	file, err := os.OpenFile(filepath.Join(filepath.Dir(path), ".atollctl-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -227,7 +227,7 @@ func replace(path string, mode fs.FileMode, write func(*os.File) error) error {
 	return nil
 }
 
-// isFolder asks the sandbox's image, where there is no daemon.
+// isFolder reports whether a path is a folder. It runs commands of the sandbox's image, because there is no daemon.
 func (c *copying) isFolder(ctx context.Context, from string) (bool, error) {
 	if c.exec(ctx, nil, io.Discard, "test", "-d", from) == nil {
 		return true, nil
@@ -236,10 +236,10 @@ func (c *copying) isFolder(ctx context.Context, from string) (bool, error) {
 	if err := c.exec(ctx, nil, io.Discard, "test", "-e", from); errors.As(err, &failed) && failed.code == 1 {
 		return false, problem.New(problem.NotFound, "the sandbox has no %s", from)
 	}
-	return false, nil // an image without test may have cat
+	return false, nil // the image may lack test but have cat
 }
 
-// content writes a file of the sandbox.
+// content copies the content of a file of the sandbox.
 func (c *copying) content(ctx context.Context, from string, to io.Writer) error {
 	file, err := c.sandbox.Open(ctx, from)
 	if err != nil && withoutDaemon(err) {
@@ -272,7 +272,7 @@ func (c *copying) folder(ctx context.Context, from, local string) error {
 		func(r io.Reader) error { return unpackInto(r, local) })
 }
 
-// exec runs a command in the sandbox, which must succeed.
+// exec runs a command in the sandbox, and fails unless the command succeeds.
 func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
 	var said bytes.Buffer
 	e := &execution{in: in, out: out, errOut: &said, stdin: in != nil}
@@ -292,7 +292,7 @@ func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command
 	return nil
 }
 
-// exitError is a command of a sandbox that has failed.
+// exitError means that a command in a sandbox failed.
 type exitError struct {
 	command string
 	code    int

@@ -46,7 +46,7 @@ func (f *claimFlags) bind(cmd *cobra.Command) {
 	flags.BoolVar(&r.NoQueue, "no-queue", false, "refuse at once when nothing is idle")
 }
 
-// message returns the request of the flags.
+// message returns the request that the flags describe.
 func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error) {
 	var err error
 	if f.request.Namespace, f.request.Env, err = f.of.resolve(env); err != nil {
@@ -79,7 +79,7 @@ func (f *claimFlags) message(env string) (*sandboxv1.CreateSandboxRequest, error
 	return &f.request, nil
 }
 
-// variablesOf reads variables as they are given; lookup returns atollctl's own. An error has no value, which may be a secret.
+// variablesOf parses the variables of flags. lookup returns atollctl's own variables. Errors contain no value, which may be secret.
 func variablesOf(given []string, lookup func(string) (string, bool)) (map[string]string, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -113,7 +113,7 @@ func secretsOf(given []string) (secrets []*sandboxv1.SandboxSecret, err error) {
 	return secrets, nil
 }
 
-// maxFile bounds what is read of a file; the server bounds all of them.
+// maxFile bounds how much of a file is read. The server bounds all files together.
 const maxFile = 1 << 20
 
 // initialFiles reads the files that a sandbox begins with.
@@ -208,10 +208,10 @@ unless it is used: ` + "`atollctl touch ID`" + ` within that time keeps it, as d
 	return cmd
 }
 
-// answerSlack is how much longer than its startup timeout a create may take: the server responds first, and says why.
+// answerSlack is how much longer than its startup timeout a create may take, so that the server reports the timeout and its reason first.
 const answerSlack = 30 * time.Second
 
-// create outwaits the server, and tells the user what it waits for.
+// create waits longer than the server does, and shows the user what it waits for.
 func (a *app) create(cmd *cobra.Command, c clients, request *sandboxv1.CreateSandboxRequest) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -219,7 +219,7 @@ func (a *app) create(cmd *cobra.Command, c clients, request *sandboxv1.CreateSan
 	if limit == 0 && request.GetStartupTimeout() != nil {
 		limit = request.GetStartupTimeout().AsDuration() + answerSlack
 	}
-	if limit > 0 { // else the pool says how long, and keepalive whether the server is there
+	if limit > 0 { // otherwise the pool sets the limit, and keepalive detects a dead server
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
@@ -232,7 +232,7 @@ func (a *app) create(cmd *cobra.Command, c clients, request *sandboxv1.CreateSan
 	return sandbox, err
 }
 
-// createHint returns what helps after a create that failed; "" if the error says it.
+// createHint returns advice for a failed create, or "" if the error contains it.
 func createHint(err error, r *sandboxv1.CreateSandboxRequest) string {
 	key := r.GetClaimKey()
 	if key == "" {

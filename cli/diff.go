@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/manifest"
 )
 
-// Exit codes of diff, as kubectl diff has them.
+// Exit codes of diff, the same as those of kubectl diff.
 const (
 	exitDiffers exitCode = 1
 	exitNoDiff  exitCode = 2 // an error, or a cluster that could not be asked
@@ -86,7 +86,7 @@ func plan(ctx context.Context, c clients, d *document) (*sandboxv1.PlanEnvRespon
 	return c.templates.PlanTemplate(ctx, &sandboxv1.PlanTemplateRequest{Name: d.object.Name(), Template: m})
 }
 
-// unlessGiven leaves out the warning of a template that the same diff has.
+// unlessGiven drops the warning about a missing template if the same diff contains the template.
 func unlessGiven(docs []*document, d *document, warnings []string) []string {
 	if !slices.ContainsFunc(docs, func(t *document) bool {
 		return t.object.Ref() == manifest.Ref{Kind: manifest.TemplateKind, Name: d.object.Template()}

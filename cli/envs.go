@@ -46,7 +46,7 @@ var envView = view[*sandboxv1.Env]{
 	},
 }
 
-// faultsOf returns what a person must cure, by cluster.
+// faultsOf returns, by cluster, the problems that a person must fix.
 func faultsOf(e *sandboxv1.Env) (faults []string) {
 	for _, c := range e.GetClusters() {
 		if c.GetFault() != "" {
@@ -56,7 +56,7 @@ func faultsOf(e *sandboxv1.Env) (faults []string) {
 	return faults
 }
 
-// lackedBy returns which clusters the Env has members of that do not serve it.
+// lackedBy returns the clusters in which the Env has members but which do not serve it.
 func lackedBy(e *sandboxv1.Env) (lacks []string) {
 	for _, id := range e.GetMissingClusters() {
 		lacks = append(lacks, id+" is not registered")
@@ -170,7 +170,7 @@ func allEnvs(ctx context.Context, c clients, r *sandboxv1.ListEnvsRequest) (fetc
 	}
 }
 
-// showEnv prints one Env member by member, and in a table also what a person must cure, and which clusters do not serve it.
+// showEnv prints the members of an Env. A table also shows the problems that a person must fix, and the clusters that do not serve the Env.
 func showEnv(w io.Writer, output string, env *sandboxv1.Env) error {
 	if err := memberView.list(w, output, membersOf(env), env); err != nil || !tabular(output) {
 		return err

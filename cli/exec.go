@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// exitNotRun is the code of a command with an unknown exit, as in ssh.
+	// exitNotRun is the exit code if the exit status of the command is unknown, as in ssh.
 	exitNotRun = 255
 	// exitInterrupted is a shell's code for Ctrl-C.
 	exitInterrupted = 130
@@ -87,7 +87,7 @@ type execution struct {
 	stdin, tty  bool
 
 	conn *websocket.Conn
-	mu   sync.Mutex // of writing
+	mu   sync.Mutex // for writes
 }
 
 // run returns the exit code, and an error if the code is not the command's own.
@@ -179,7 +179,7 @@ func (e *execution) feed() {
 
 var errBroke = errors.New("the connection broke before the command had ended")
 
-// withoutInternal removes what API server and kubelet each put before why a command did not start.
+// withoutInternal removes the prefixes that the API server and the kubelet put before the reason why a command did not start.
 func withoutInternal(message string) string {
 	const said = "Internal error occurred: "
 	for strings.HasPrefix(message, said) {
@@ -188,7 +188,7 @@ func withoutInternal(message string) string {
 	return message
 }
 
-// hear prints the command's output until its exit status arrives.
+// hear prints the command's output until its exit status arrives, and returns that status.
 func (e *execution) hear() (code int, err error) {
 	var status []byte
 	for {

@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// exitCode ends the program without a message.
+// exitCode is an error that ends the program with this code and without a message.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -42,7 +42,7 @@ func exitCodeOf(err error) exitCode {
 	}
 }
 
-// isUsage reports whether the command line was refused. cobra's errors have no types.
+// isUsage reports whether the command line was invalid. cobra's errors have no types.
 func isUsage(err error) bool {
 	var wrong usageError
 	if errors.As(err, &wrong) {

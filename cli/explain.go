@@ -84,7 +84,7 @@ func explainCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// envOf returns the Env of a past claim, which its sandbox or its key names.
+// envOf returns the Env of a past claim, which is given by its sandbox or its key.
 func envOf(ctx context.Context, c clients, sandbox string, claim *sandboxv1.GetClaimRequest) (string, error) {
 	if sandbox != "" {
 		s, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox})

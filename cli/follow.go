@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// lookEvery is the time between two looks of --watch and --wait.
+// lookEvery is the interval between two polls of --watch and --wait.
 const lookEvery = time.Second
 
 // following are the flags of commands that show what changes.
@@ -31,30 +31,31 @@ func (f *following) bind(cmd *cobra.Command, states ...string) {
 	bindEnum(cmd, cmd.Flags(), &f.wait, "wait", "", "return once all that is named is so: "+strings.Join(states, ", "), states...)
 }
 
-// fetched is what a command shows: items, and the response they came in.
+// fetched is what a command shows: items, and the response that contained them.
 type fetched[T proto.Message] struct {
 	items []T
 	whole proto.Message
 }
 
-// display shows what fetch returns: once, once it is as --wait says, or whenever it changes.
+// display shows what fetch returns: once, when the state of --wait is reached, or whenever it changes.
 type display[T proto.Message] struct {
 	app   *app
 	cmd   *cobra.Command
 	view  view[T]
 	fetch func(context.Context, clients) (fetched[T], error)
 	print func(fetched[T]) error
-	// gone returns the last state of an item that is not in the list any more; nil: stderr tells that it is gone.
+	// gone returns the last state of an item that has left the list; nil: a message on stderr reports that the item is gone.
 	gone func(context.Context, clients, T) (T, error)
-	// stream tells a listener what changes, until it cannot go on. nil, or UNIMPLEMENTED of an older server: --watch looks every second.
+	// stream reports changes to a listener until it cannot continue. If it is nil, or returns UNIMPLEMENTED of an older server, --watch polls
+	// every second.
 	stream func(context.Context, clients, listener[T]) error
 }
 
-// listener hears of changes.
+// listener receives changes.
 type listener[T any] struct {
-	begin    func() // all that is there is about to be told
+	begin    func() // called before all current items are reported
 	changed  func(item T, gone bool) error
-	complete func() // all that is there was told
+	complete func() // called after all current items were reported
 }
 
 func (d display[T]) run(f following) error {
@@ -79,7 +80,7 @@ func (d display[T]) look(c clients) (fetched[T], error) {
 	return d.fetch(ctx, c)
 }
 
-// await looks until all items are in a state.
+// await polls until all items have reached a state.
 func (d display[T]) await(c clients, f following) error {
 	began := time.Now()
 	for {
@@ -106,7 +107,7 @@ func (d display[T]) await(c clients, f following) error {
 	}
 }
 
-// reached reports whether all items are in a state, and describes those that are not. It returns an error if one cannot get there.
+// reached reports whether all items are in a state, and describes those that are not. It returns an error if one can never reach it.
 func (d display[T]) reached(got fetched[T], state string) (ok bool, others string, err error) {
 	var not []string
 	for _, item := range got.items {
@@ -127,7 +128,7 @@ func (d display[T]) reached(got fetched[T], state string) (ok bool, others strin
 	return len(not) == 0, strings.Join(not, ", "), nil
 }
 
-// watch prints the items, and then each that has changed. Only the first look may fail it.
+// watch prints the items, and then each item that changes. Only an error of the first poll makes it fail.
 func (d display[T]) watch(c clients, first *fetched[T]) error {
 	if first == nil {
 		got, err := d.look(c)
@@ -176,7 +177,7 @@ func (d display[T]) watch(c clients, first *fetched[T]) error {
 	return nil
 }
 
-// follow prints each item that changes, as the server tells of it.
+// follow prints each item whose change the server reports.
 func (d display[T]) follow(c clients, seen map[string]string, items map[string]T) error {
 	var there map[string]bool // what was told; nil once that is complete
 	return d.stream(d.cmd.Context(), c, listener[T]{
@@ -215,7 +216,7 @@ func (d display[T]) follow(c clients, seen map[string]string, items map[string]T
 	})
 }
 
-// showGone prints the last state of an item that is not in the list any more.
+// showGone prints the last state of an item that has left the list.
 func (d display[T]) showGone(c clients, item T) error {
 	if d.gone == nil {
 		fmt.Fprintf(d.cmd.ErrOrStderr(), "%s is gone\n", d.view.name(item))
@@ -238,7 +239,7 @@ func (d display[T]) byName(got fetched[T]) map[string]T {
 	return out
 }
 
-// rows are the cells of each item that tell of a change: ages do not.
+// rows returns, for each item, the cells that show changes. Ages do not.
 func (d display[T]) rows(got fetched[T]) map[string]string {
 	out := map[string]string{}
 	for _, item := range got.items {

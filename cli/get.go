@@ -11,7 +11,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// getCommand serves the habits of kubectl: each kind below it is the command of that name.
+// getCommand offers the commands under kubectl's name: each kind below it is the command of that name.
 func getCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
@@ -27,7 +27,7 @@ func getCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// describeCommand prints all that the server tells of one object.
+// describeCommand prints everything that the server returns about one object.
 func describeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe KIND NAME",

@@ -42,7 +42,7 @@ var hubView = view[*sandboxv1.HubStatus]{
 	},
 }
 
-// encrypted tells the key of the hub's files and, while they are encrypted anew, how many of the entries have it.
+// encrypted describes the key of the hub's files and, during a rotation, how many of the entries use it.
 func encrypted(e *sandboxv1.Encryption) string {
 	switch {
 	case e == nil:
@@ -174,7 +174,7 @@ API key with the scope admin. The archive holds the names and parameters of clai
 	return cmd
 }
 
-// backupTo returns when the file is whole and durable. It leaves no file of that name before.
+// backupTo writes a backup and returns when it is durable. The file does not appear at path before it is complete.
 func backupTo(ctx context.Context, hub sandboxv1.HubClient, path string) (manifest hubstate.Manifest, err error) {
 	var received error
 	err = durable.WriteFile(path, 0o600, func(f *os.File) error {

@@ -29,7 +29,8 @@ func (f *scopeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.envs, "envs", nil, "Envs that it may serve, as NAMESPACE/NAME; default: all")
 }
 
-// check refuses a flag without a value, as of a variable that is not set; because it would open the cluster to everything.
+// check rejects a scope flag with an empty value, for example from an unset variable, because an empty scope would allow the cluster
+// everything.
 func (f *scopeFlags) check(flags *pflag.FlagSet) error {
 	for name, values := range map[string][]string{"namespaces": f.namespaces, "teams": f.teams, "envs": f.envs} {
 		if flags.Changed(name) && len(values) == 0 {
@@ -160,7 +161,7 @@ there runs on. The flags replace what was set before.`,
 	return cmd
 }
 
-// printWaiting lists the clusters that wait for an approval.
+// printWaiting prints the clusters that wait for approval.
 func printWaiting(w io.Writer, waiting []*sandboxv1.JoinRequest) {
 	for _, j := range waiting {
 		fmt.Fprintf(w, "cluster %s waits for an approval since %s, from %s, kube-system uid %s, key %.16s: atollctl cluster approve %[1]s\n",

@@ -56,7 +56,7 @@ func expires(now time.Time, t *timestamppb.Timestamp) string {
 	case t.AsTime().After(now):
 		left := t.AsTime().Sub(now)
 		if left > time.Hour {
-			left = left.Round(time.Minute) // 90 days, not 89, a moment after they were given
+			left = left.Round(time.Minute) // so that a new key shows 90 days, not 89
 		}
 		return "in " + short(left)
 	default:
@@ -154,7 +154,7 @@ func outFlag(cmd *cobra.Command, out *string) {
 	cmd.Flags().StringVar(out, "out", "", "write the token to this new file, for its owner's eyes, and print it nowhere")
 }
 
-// mint makes a token, and gives it to the user: in a new file, which is made first, or alone on stdout.
+// mint creates a token and passes it to the user: in a new file, which is created first, or as the only output on stdout.
 func (a *app) mint(cmd *cobra.Command, out string, make func(context.Context, clients) (*sandboxv1.ApiKey, error)) error {
 	var file *os.File
 	if out != "" {
@@ -179,7 +179,7 @@ func (a *app) mint(cmd *cobra.Command, out string, make func(context.Context, cl
 	})
 }
 
-// hand gives a new token to the user.
+// hand writes a new token to the file, or prints it.
 func (a *app) hand(cmd *cobra.Command, key *sandboxv1.ApiKey, file *os.File) error {
 	if file != nil {
 		_, err := fmt.Fprintln(file, key.GetToken())

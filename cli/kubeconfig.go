@@ -103,7 +103,7 @@ func (a *app) kubeconfig(cluster, namespace string) (*clientcmdapi.Config, error
 	return config, nil
 }
 
-// kubeconfigUser says where a client gets the token.
+// kubeconfigUser returns how a client of the kubeconfig obtains its token.
 func (a *app) kubeconfigUser() (*clientcmdapi.AuthInfo, error) {
 	args := []string{"kubeconfig", "credential"}
 	switch {
@@ -127,7 +127,7 @@ func (a *app) kubeconfigUser() (*clientcmdapi.AuthInfo, error) {
 	}}, nil
 }
 
-// ownCommand is the name of this program where PATH leads to it, else its path.
+// ownCommand returns the name of this program if PATH resolves to it, else its path.
 func ownCommand() string {
 	own, err := os.Executable()
 	if err != nil {

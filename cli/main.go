@@ -35,8 +35,8 @@ func main() {
 	}
 }
 
-// interruptible returns a context that an interrupt ends. A second one ends the program; because what it waits for may not end with the
-// context.
+// interruptible returns a context that an interrupt cancels. A second interrupt ends the program, because what it waits for may not end
+// with the context.
 func interruptible() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -78,7 +78,7 @@ contexts for several hubs.`,
 	return root
 }
 
-// hinted is an error with advice for this very command.
+// hinted is an error with advice for the command that failed.
 type hinted struct {
 	error
 	hint string
@@ -86,7 +86,7 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-// joined are the errors that errors.Join put together. One that wraps several in a text of its own is one error.
+// joined returns the errors that errors.Join combined. It treats an error that wraps several in a text of its own as one.
 func joined(err error) []error {
 	several, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -98,7 +98,7 @@ func joined(err error) []error {
 	return several.Unwrap()
 }
 
-// reportError prints errors, each with what its server says about it.
+// reportError prints errors, each with the details that the server sent.
 func reportError(w io.Writer, err error) {
 	if several := joined(err); len(several) > 0 {
 		for _, one := range several {
@@ -118,7 +118,7 @@ func reportError(w io.Writer, err error) {
 		fmt.Fprintln(w, "atollctl:", text)
 		return
 	}
-	text := strings.Replace(problem.Plain(err.Error()), p.Error(), p.Message, 1) // with what was done before it
+	text := strings.Replace(problem.Plain(err.Error()), p.Error(), p.Message, 1) // keeps the text before the server's message
 	fmt.Fprintf(w, "atollctl: %s (%s)\n", text, p.Reason)
 	if len(p.Fields) > 1 || len(p.Fields) == 1 && !strings.Contains(text, p.Fields[0].Valid) {
 		for _, f := range p.Fields {

@@ -39,12 +39,12 @@ type document struct {
 	object manifest.Object
 }
 
-// at is FILE:LINE of a field; "": of the document.
+// at returns FILE:LINE of a field, or of the document if field is "".
 func (d *document) at(field string) string { return d.file + ":" + strconv.Itoa(d.lineOf(field)) }
 
 var step = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 
-// lineOf returns the line of a field's path, as spec.clusters[0].members, or of the nearest field above it.
+// lineOf returns the line of a field's path, such as spec.clusters[0].members, or of its nearest parent that exists.
 func (d *document) lineOf(field string) int {
 	line, at := d.line, d.node
 	for _, s := range step.FindAllString(field, -1) {
@@ -77,7 +77,7 @@ func child(of *yaml.Node, name string) (*yaml.Node, int) {
 	return nil, 0
 }
 
-// readManifests reads files, folders and stdin (-), templates first. Every fault is told, with its place.
+// readManifests reads files, folders and stdin (-), templates first. Its error contains every fault, with its position.
 func readManifests(stdin io.Reader, paths []string) ([]*document, error) {
 	if len(paths) == 0 {
 		return nil, usagef("--filename is needed: a file, a folder, or - for stdin")
@@ -150,7 +150,7 @@ func manifestsIn(stdin io.Reader, file string) ([]*document, error) {
 	return parseManifests(name, text)
 }
 
-// parseManifests reads the documents of a file. Empty ones are left out.
+// parseManifests parses the documents of a file. It skips empty ones.
 func parseManifests(name string, text []byte) (out []*document, err error) {
 	var faults []error
 	line := 1
@@ -183,7 +183,7 @@ func parseManifests(name string, text []byte) (out []*document, err error) {
 
 var separator = regexp.MustCompile(`(?m)^---([ \t].*)?\r?$`)
 
-// split cuts a file at its separators. A part begins with its separator, so that lines can be counted.
+// split splits a file at its separators. A part starts with its separator, so that lines can be counted.
 func split(text []byte) (out [][]byte) {
 	begin := 0
 	for _, at := range separator.FindAllIndex(text, -1) {
@@ -202,7 +202,7 @@ func shift(n *yaml.Node, by int) {
 	}
 }
 
-// unlist returns the manifests of a list, and checks what a manifest is.
+// unlist returns the manifests in a list, and checks that each is a manifest.
 func (d *document) unlist() ([]*document, error) {
 	switch kind := d.object.Kind(); kind {
 	case manifest.EnvKind, manifest.TemplateKind:
@@ -234,7 +234,7 @@ func (d *document) unlist() ([]*document, error) {
 	return []*document{d}, nil
 }
 
-// toStruct returns the manifest as a request has it.
+// toStruct returns the manifest in the form that requests have.
 func (d *document) toStruct() (*structpb.Struct, error) {
 	data, err := d.object.Encode()
 	if err != nil {
@@ -249,7 +249,7 @@ func (d *document) toStruct() (*structpb.Struct, error) {
 
 var unknownField = regexp.MustCompile(`unknown field "([^"]*)"`)
 
-// fault tells a server's refusal with the place of each field that it names.
+// fault adds the position of each field that a server's error names.
 func (d *document) fault(err error) error {
 	p := problem.FromError(err)
 	field := ""
@@ -261,7 +261,7 @@ func (d *document) fault(err error) error {
 	if len(p.Fields) < 2 {
 		return problem.New(p.Reason, "%s: %s", d.at(field), p.Message)
 	}
-	// A line a field; the message has all of them in one.
+	// Print a line per field; the message has all fields in one line.
 	told := problem.New(p.Reason, "%s: %s: %s not valid", d.at(""), d.object.Ref(), plural.Form(len(p.Fields), "field is", "fields are"))
 	for i, f := range p.Fields {
 		if i == maxFaults {
@@ -273,5 +273,5 @@ func (d *document) fault(err error) error {
 	return told
 }
 
-// maxFaults is how many fields a refusal shows.
+// maxFaults is how many fields an error shows.
 const maxFaults = 20

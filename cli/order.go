@@ -13,7 +13,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// orders are the fields by which a command sorts what it shows. Items that are equal stay as the server orders them.
+// orders are the fields by which a command can sort its items. Equal items stay in the server's order.
 type orders[T any] map[string]func(a, b T) int
 
 // by compares a field.
@@ -41,7 +41,7 @@ func (o orders[T]) bind(cmd *cobra.Command, target *string) {
 
 func (o orders[T]) names() string { return strings.Join(slices.Sorted(maps.Keys(o)), ", ") }
 
-// sort sorts items in place, by a field of a flag or not at all.
+// sort sorts items in place by the field in a flag. An empty flag leaves their order unchanged.
 func (o orders[T]) sort(items []T, text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 {

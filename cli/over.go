@@ -12,14 +12,14 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// endedError is the error of a command that needs a live sandbox and got one that has ended. Its exit code is exitEnded.
+// endedError is the error of a command that needs a live sandbox but got one that has ended. Its exit code is exitEnded.
 type endedError struct {
 	id, cause, key string
 }
 
 func (e *endedError) Error() string {
 	text := fmt.Sprintf("sandbox %s has ended", e.id)
-	if e.id == "" { // cancelled before it had one
+	if e.id == "" { // cancelled before it got an id
 		text = "the claim has ended"
 	}
 	if e.cause != "" {
@@ -39,10 +39,10 @@ func usable(s *sandboxv1.Sandbox) error {
 	return &endedError{id: s.GetId(), cause: outcome.Cause(s), key: s.GetClaimKey()}
 }
 
-// anyState accepts every sandbox: a release of an ended one has its wish.
+// anyState accepts every sandbox: releasing an ended sandbox succeeds.
 func anyState(*sandboxv1.Sandbox) error { return nil }
 
-// explainGone replaces the error of a sandbox that cannot be reached by its end, if it has ended.
+// explainGone replaces the error of a sandbox that cannot be reached with the reason why it ended, if it has ended.
 func (a *app) explainGone(ctx context.Context, id string, err error) error {
 	if err == nil || problem.FromError(err).Reason != problem.NotFound {
 		return err

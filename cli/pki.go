@@ -22,7 +22,7 @@ import (
 	"navix.sh/atoll/pkg/link/pki"
 )
 
-// secretFlags describe a certificate's Secret: its name, and its cluster.
+// secretFlags describe the Secret of a certificate: its name, and its cluster.
 type secretFlags struct {
 	dir, name, namespace, context string
 	renew                         bool
@@ -143,8 +143,8 @@ func pkiClusterCommand() *cobra.Command {
 	return cmd
 }
 
-// issue lets the CA issue a certificate, and prints the command that creates its Secret. It replaces a certificate only if told
-// to. It never creates a CA; because no hub or worker would trust one that was created by mistake, in a mistyped directory.
+// issue makes the CA issue a certificate, and prints the command that creates its Secret. It replaces an existing certificate only if a
+// flag says so. It never creates a CA: no hub or worker would trust one that was created by mistake, for example in a mistyped directory.
 func (f *secretFlags) issue(
 	cmd *cobra.Command, who link.Identity, issue func(*pki.Authority, *x509.Certificate) (link.Files, error),
 ) error {
@@ -177,8 +177,8 @@ func (f *secretFlags) issue(
 	return f.printCommand(cmd.OutOrStdout(), files, last != nil)
 }
 
-// printCommand prints the kubectl command for the Secret. A renewal is applied by the server; because the Secret is missing where an
-// earlier command has failed, and an apply by the client would keep a copy of the key in an annotation.
+// printCommand prints the kubectl command for the Secret. A renewal is applied server-side: the Secret does not exist if an earlier command
+// has failed, and a client-side apply would keep a copy of the key in an annotation.
 func (f *secretFlags) printCommand(w io.Writer, files link.Files, renewal bool) error {
 	kubectl := "kubectl"
 	if f.context != "" {

@@ -37,8 +37,8 @@ func (p *places) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.noHub, "no-hub", false, "do not look at the hub of --server")
 }
 
-// kubectlsContext says that --context is one of kubectl. ATOLL_CONTEXT, and context in a file of --config, are atollctl's own context in
-// every command.
+// kubectlsContext makes --context a context of kubectl in this command. ATOLL_CONTEXT, and context in a file of --config, stay atollctl's
+// own context in every command.
 func kubectlsContext(flags *pflag.FlagSet) {
 	flags.Lookup("context").Annotations = map[string][]string{config.LineOnly: nil}
 }
@@ -105,7 +105,7 @@ func (p *places) sites() ([]site, error) {
 	return out, nil
 }
 
-// cutName splits ID=VALUE. Without a valid id before the sign, all is the value.
+// cutName splits ID=VALUE. If there is no valid id before the sign, the whole text is the value.
 func cutName(s string) (id, value string) {
 	before, after, ok := strings.Cut(s, "=")
 	if !ok || before == "" || strings.ContainsAny(before, "/:@.") {
@@ -118,7 +118,7 @@ var errNowhere = errors.New("there is nowhere to look: name clusters with --cont
 
 var errNoClusters = usagef("no cluster is named, so nothing can be compared: name clusters with --context or --kubeconfig")
 
-// with calls f with all places, while the connection to the hub is open.
+// with calls f with all places, while a connection to the hub is open.
 func (p *places) with(ctx context.Context, a *app, f func(*verify.Federation, []site) error) error {
 	sites, err := p.sites()
 	if err != nil {

@@ -90,7 +90,7 @@ func parsePorts(texts []string) (pairs []portPair, err error) {
 	return pairs, nil
 }
 
-// run listens on all ports or none, and forwards until ctx ends, or a connection finds no sandbox.
+// run listens on all ports or on none. It forwards until ctx ends, or until the sandbox is gone.
 func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []portPair) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer f.conns.Wait()
@@ -115,7 +115,7 @@ func (f *forwarding) run(ctx context.Context, out io.Writer, address string, por
 	return nil
 }
 
-// accept forwards the connections of one port. It ends all of them where there is no sandbox any more; because none comes back.
+// accept forwards the connections of one port. If the sandbox is gone, it ends all forwarding, because a sandbox does not come back.
 func (f *forwarding) accept(ctx context.Context, end context.CancelCauseFunc, lis net.Listener, remote uint16) {
 	for {
 		conn, err := lis.Accept()

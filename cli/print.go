@@ -24,14 +24,14 @@ import (
 type column[T any] struct {
 	header string
 	wide   bool // only with -o wide
-	age    bool // changes with time alone
+	age    bool // changes only with time
 	value  func(T) string
 }
 
 // outputs are the formats of -o.
 var outputs = []string{"table", "wide", "json", "yaml", "name"}
 
-// tabular reports whether an output is for people.
+// tabular reports whether an output format is a table.
 func tabular(output string) bool { return output == "table" || output == "wide" }
 
 // view defines how a kind of object is printed.
@@ -39,10 +39,10 @@ type view[T proto.Message] struct {
 	columns []column[T]
 	name    func(T) string // -o name
 	state   func(T) string // of --wait; may be nil
-	final   func(T) error  // why the item cannot change its state any more; may be nil
+	final   func(T) error  // the error if the item can no longer change its state; may be nil
 }
 
-// showing returns the view with a column that only wide tables have.
+// showing returns the view with a column that is otherwise only in wide tables.
 func (v view[T]) showing(header string) view[T] {
 	v.columns = slices.Clone(v.columns)
 	for i := range v.columns {
@@ -51,7 +51,7 @@ func (v view[T]) showing(header string) view[T] {
 	return v
 }
 
-// list prints items in the chosen format; json and yaml print whole, the response.
+// list prints items in the chosen format. json and yaml print whole, which is the response.
 func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message) error {
 	switch output {
 	case "table", "wide":
@@ -66,7 +66,7 @@ func (v view[T]) list(w io.Writer, output string, items []T, whole proto.Message
 	}
 }
 
-// all prints a list as a command's result. An empty table is explained on stderr, where programs do not read it.
+// all prints a list as the result of a command. If a table is empty it says so on stderr, which programs do not read.
 func (v view[T]) all(cmd *cobra.Command, output, what string, items []T, whole proto.Message) error {
 	if len(items) == 0 && tabular(output) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "no %s found\n", what)

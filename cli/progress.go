@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// firstProgress is how long a create may take before its progress is told: longer than one that finds an idle Pod.
+	// firstProgress is how long a create may take before its progress is shown. It is longer than a create that finds an idle Pod.
 	firstProgress = 2 * time.Second
 	nextProgress  = 5 * time.Second
-	// shortCall bounds calls beside the one that the user asked for.
+	// shortCall bounds additional calls, which the user did not ask for.
 	shortCall = 5 * time.Second
 )
 
-// progress tells what a create waits for until ctx ends.
+// progress shows what a create waits for, until ctx ends.
 func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.CreateSandboxRequest) {
 	began := time.Now()
 	for wait := firstProgress; wallclock.Sleep(ctx, clock.RealClock{}, wait) == nil; wait = nextProgress {
@@ -38,8 +38,8 @@ func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.Cr
 	}
 }
 
-// standing returns where a claim is and why it has no sandbox yet; "" if the server does not tell. Only a claim with a key has a
-// name to ask for: of another it says where such a claim would go.
+// standing returns where a claim is and why it has no sandbox yet, or "" if the server does not report it. Without a claim key, the claim
+// cannot be looked up; standing then says where such a claim would go.
 func standing(ctx context.Context, c clients, request *sandboxv1.CreateSandboxRequest) string {
 	if request.GetClaimKey() != "" {
 		claim, err := c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{

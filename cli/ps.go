@@ -19,7 +19,7 @@ import (
 	"navix.sh/atoll/pkg/clip"
 )
 
-// client returns a client of the server's REST API, for a command that ends with ctx. A response begins within so long; 0: without a
+// client returns a client of the server's REST API, for a command that ends with ctx. A response must begin within the given time; 0: no
 // limit.
 func (a *app) client(ctx context.Context, begins time.Duration) (*client.Client, error) {
 	p, err := a.place(ctx)
@@ -27,7 +27,7 @@ func (a *app) client(ctx context.Context, begins time.Duration) (*client.Client,
 		return nil, err
 	}
 	p.transport.ResponseHeaderTimeout = begins
-	// What is done after the command has ended, such as a release, needs a token as well.
+	// What is done after the end of the command, such as a release, also needs a token.
 	token := func() (string, error) { return a.bearer(context.WithoutCancel(ctx)) }
 	return client.New(client.Options{Server: p.base.String(), TokenSource: token, HTTP: p.http})
 }

@@ -15,7 +15,7 @@ import (
 	"navix.sh/atoll/pkg/link"
 )
 
-// remoteSide says what is rendered for a cluster whose worker is hosted elsewhere.
+// remoteSide describes what to render for a cluster whose worker is hosted elsewhere.
 type remoteSide struct {
 	cluster, namespace                  string
 	crds, policies, pullSecrets, cilium bool
@@ -99,7 +99,7 @@ func (r remoteSide) printFile(w io.Writer, files fs.FS, path string) error {
 	return err
 }
 
-// leavesOut is true of the certificate's rights always: the certificate is not in that cluster.
+// leavesOut reports whether to omit a file. The permissions for the certificate are always omitted: the certificate is not in that cluster.
 func (r remoteSide) leavesOut(file string) bool {
 	switch file {
 	case "identity.yaml":

@@ -26,7 +26,7 @@ const (
 type place struct {
 	base   url.URL
 	header http.Header
-	limit  time.Duration // of the beginning of a response
+	limit  time.Duration // until the response begins
 	http   *http.Client
 	socket websocket.Dialer
 
@@ -57,7 +57,7 @@ func (a *app) place(ctx context.Context) (*place, error) {
 		},
 		transport: &http.Transport{
 			TLSClientConfig: config, DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: handshake,
-			// It counts from the end of the request to the headers of the response; so it cuts no upload, and no log that is followed.
+			// The limit is from the end of the request to the response's headers, so it does not cut off an upload or a followed log.
 			ResponseHeaderTimeout: a.limit(),
 		},
 	}

@@ -67,7 +67,7 @@ replaced a few at a time, broken ones first; --max-unavailable says how many may
 	return cmd
 }
 
-// showRefresh prints the members' outcomes, and fails if a cluster did not respond or refused.
+// showRefresh prints the outcome for each member. It fails if a cluster did not respond or refused.
 func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse) error {
 	if err := refreshView.list(out, format, got.GetMembers(), got); err != nil {
 		return err
@@ -86,7 +86,7 @@ func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse
 		}
 	}
 	for _, f := range got.GetFailures() {
-		why := problem.New(problem.Reason(f.GetReason()), "%s", f.GetMessage()) // which gives the exit code
+		why := problem.New(problem.Reason(f.GetReason()), "%s", f.GetMessage()) // determines the exit code
 		errs = append(errs, fmt.Errorf("cluster %s: %w", f.GetClusterId(), why))
 	}
 	return errors.Join(errs...)

@@ -46,7 +46,7 @@ func (a *app) printPki(cmd *cobra.Command, s *sandboxv1.PkiStatus) error {
 	return nil
 }
 
-// stepText is the step of a rotation, and who is behind.
+// stepText describes the step of a rotation, and which clusters are behind.
 func stepText(s *sandboxv1.PkiStatus) string {
 	text := map[sandboxv1.RotationStep]string{
 		sandboxv1.RotationStep_STABLE:       "no rotation is under way",
@@ -78,7 +78,7 @@ func pkiStatusCommand(a *app) *cobra.Command {
 	}
 }
 
-// rotationPause is how often a rotation is looked at.
+// rotationPause is the interval at which a rotation is polled.
 const rotationPause = time.Second
 
 func pkiRotateCommand(a *app) *cobra.Command {
@@ -123,7 +123,7 @@ renewing or dropping. If the rotation has gone on by then, nothing is skipped.`,
 	return cmd
 }
 
-// followRotation tells the steps of a rotation until it is over.
+// followRotation prints the steps of a rotation until it is complete.
 func followRotation(ctx context.Context, w io.Writer, c clients, s *sandboxv1.PkiStatus) (*sandboxv1.PkiStatus, error) {
 	told := ""
 	for {

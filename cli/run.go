@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// leaving bounds what is done after the user has left.
+	// leaving bounds the cleanup after the user has left.
 	leaving = 30 * time.Second
-	// abandoned is after how long a sandbox ends whose atollctl was killed. One that lives says so every alive; because a command may be
-	// silent for long.
+	// abandoned is the idle timeout after which the sandbox of a killed atollctl ends. A running atollctl records activity at the interval
+	// alive, because a command may be silent for a long time.
 	abandoned = 10 * time.Minute
 	alive     = 2 * time.Minute
 )
@@ -62,7 +62,7 @@ with -i or -t, it is run as by exec.`,
 			if _, err := rand.Read(random); err != nil {
 				return fmt.Errorf("making a claim key: %w", err)
 			}
-			// With a key, a claim whose outcome is not known can be cancelled.
+			// A claim with a key can be cancelled if its outcome is unknown.
 			request.ClaimKey = "run-" + hex.EncodeToString(random)
 			request.IdleTimeout = durationpb.New(abandoned)
 			job.in, job.out, job.errOut, job.command = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args
@@ -82,7 +82,7 @@ with -i or -t, it is run as by exec.`,
 	return cmd
 }
 
-// oneJob is a command with a sandbox of its own.
+// oneJob is a command that runs in its own sandbox.
 type oneJob struct {
 	app         *app
 	command     []string
@@ -125,14 +125,14 @@ func keepAlive(ctx context.Context, c clients, id string) {
 	for {
 		select {
 		case <-ticker.C:
-			_, _ = c.sandboxes.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id}) // the next one comes soon
+			_, _ = c.sandboxes.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id}) // if it fails, the next one follows soon
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// cancel releases the sandbox of a claim, if it has got one.
+// cancel cancels the claim, which releases its sandbox if it has one.
 func (j *oneJob) cancel(ctx context.Context, c clients, request *sandboxv1.CreateSandboxRequest) {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
 	defer cancel()
@@ -167,13 +167,14 @@ func (j *oneJob) inside(ctx context.Context, id string) (code int, err error) {
 	})
 }
 
-// withoutDaemon reports whether an error means that exec is the way into a sandbox: it has no daemon, or its server does not use it.
+// withoutDaemon reports whether an error means that only exec can run the command: the sandbox has no daemon, or its server does not use
+// one.
 func withoutDaemon(err error) bool {
 	reason := problem.FromError(err).Reason
 	return reason == problem.Misconfigured || reason == problem.Unimplemented
 }
 
-// exitOfResult is the exit code of a command; what a signal ended has no code of its own.
+// exitOfResult returns the exit code of a command. A command that a signal ended has no code of its own.
 func exitOfResult(r *client.Result) int {
 	if r.ExitCode < 0 {
 		return exitNotRun

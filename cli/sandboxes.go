@@ -164,7 +164,7 @@ func allSandboxes(ctx context.Context, c clients, filter *sandboxv1.ListSandboxe
 		}
 		whole.Sandboxes = append(whole.Sandboxes, page.GetSandboxes()...)
 		for _, cluster := range page.GetUnreachableClusters() {
-			missing[cluster] = true // missing from any page is missing from the list
+			missing[cluster] = true // missing from any page means missing from the list
 		}
 		whole.UnreachableClusters = slices.Sorted(maps.Keys(missing))
 		if filter.PageToken = page.GetNextPageToken(); filter.PageToken == "" {

@@ -38,9 +38,9 @@ type simulation struct {
 	from                     beginning
 }
 
-// beginning is the Env that a run starts with, as the hub reports it.
+// beginning is the state of an Env with which a run starts, as the hub reports it.
 type beginning struct {
-	name string // NAMESPACE/NAME; empty: the manifest says how a run starts
+	name string // NAMESPACE/NAME; empty: the manifest describes the start
 	env  *sandboxv1.Env
 }
 
@@ -108,7 +108,7 @@ Scenarios:
 	return b.String()
 }
 
-// start reads what the run starts with, and runs it.
+// start reads the state with which the run starts, and runs the simulation.
 func (s *simulation) start(cmd *cobra.Command, a *app) error {
 	if s.from.name != "" {
 		namespace, name, ok := strings.Cut(s.from.name, "/")
@@ -125,7 +125,7 @@ func (s *simulation) start(cmd *cobra.Command, a *app) error {
 	return s.run(cmd, a.output)
 }
 
-// members are what the hub reports of the Env that the run starts with.
+// members returns the hub's report about the members of the Env.
 func (s *simulation) members() (out []simulate.MemberState) {
 	for _, c := range s.from.env.GetClusters() {
 		for _, m := range c.GetMembers() {
@@ -135,7 +135,7 @@ func (s *simulation) members() (out []simulate.MemberState) {
 	return out
 }
 
-// manifest reads an Env from a file; without one, from the catalogue, or the example.
+// manifest reads an Env from a file. Without a file it reads the Env from the catalogue, else it uses the example.
 func (s *simulation) manifest(cmd *cobra.Command, file string) (env simulate.Env, err error) {
 	if file == "" && s.from.env == nil {
 		return simulate.ExampleEnv(), nil
@@ -238,7 +238,7 @@ func (s *simulation) simulate(cmd *cobra.Command, file string) (*simulate.Run, e
 		}
 	}
 	if s.wanted == 0 {
-		s.wanted = env.Usual() // of the first one: policies are compared on the same claims
+		s.wanted = env.Usual() // of the first Env, so that policies are compared with the same claims
 	}
 	if !env.Autoscaled() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "no member of %s is in an autoscaling group that is enabled: replicas stay as they are\n", env.Name)
@@ -344,7 +344,7 @@ func readFile(cmd *cobra.Command, name string, read func(io.Reader) error) error
 	return nil
 }
 
-// writeFile leaves no partial file.
+// writeFile writes a file atomically.
 func writeFile(name string, write func(io.Writer) error) error {
 	err := durable.WriteFile(name, 0o644, func(f *os.File) error { return write(f) })
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// pack writes a file or a folder as a tar stream, under another name. What is neither file, folder nor link is left out.
+// pack writes a file or a folder as a tar stream under another name. It omits anything that is not a file, a folder or a link.
 func pack(w io.Writer, root, name string) error {
 	to := tar.NewWriter(w)
 	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
@@ -25,7 +25,7 @@ func pack(w io.Writer, root, name string) error {
 		if err != nil {
 			return err
 		}
-		if at == root { // a link to what is copied is followed
+		if at == root { // follow a link that is itself the source
 			if info, err = os.Stat(at); err != nil {
 				return err
 			}
@@ -73,7 +73,8 @@ func packOne(to *tar.Writer, at, name string, info fs.FileInfo) error {
 	return err
 }
 
-// unpackInto writes a tar stream below a folder. A sandbox may send anything: nothing is written elsewhere, also not by way of a link.
+// unpackInto writes a tar stream into a folder. The sandbox is not trusted: nothing is written outside of the folder, not even through a
+// link.
 func unpackInto(r io.Reader, folder string) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -84,7 +85,7 @@ func unpackInto(r io.Reader, folder string) error {
 	for {
 		header, err := from.Next()
 		if errors.Is(err, io.EOF) {
-			// tar pads its output; without a reader it would fail.
+			// Read tar's padding: without a reader, tar would fail.
 			_, err = io.Copy(io.Discard, r)
 			return err
 		}
@@ -117,7 +118,7 @@ func unpackOne(root *os.Root, from io.Reader, header *tar.Header) error {
 		_, err = io.Copy(file, from)
 		return errors.Join(err, file.Close())
 	case tar.TypeSymlink:
-		// A link that leads out of the folder would be followed by a reader of the copy.
+		// A program that reads the copy would follow a link that leads out of the folder.
 		if filepath.IsAbs(header.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), header.Linkname)) {
 			return fmt.Errorf("the link leads to %s, out of the folder", strings.ToValidUTF8(header.Linkname, "?"))
 		}

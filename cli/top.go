@@ -45,7 +45,7 @@ func topCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// top redraws until ctx ends. It shows a server's error and retries; only the first look may fail the command.
+// top redraws until ctx ends. It shows errors of the server and retries; only an error of the first poll makes it fail.
 func top(ctx context.Context, w io.Writer, c clients, interval time.Duration, once bool) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -97,7 +97,7 @@ func takeLook(ctx context.Context, c clients, interval time.Duration) (*look, er
 	if err != nil {
 		return nil, err
 	}
-	// A worker has no replicas of a hub, and a key may not be allowed to see them: top goes without.
+	// A worker has no hub replicas, and a key may lack the permission to list them. top works without them.
 	replicas, _ := c.hub.ListReplicas(ctx, &sandboxv1.ListReplicasRequest{})
 	return &look{at: time.Now(), clusters: clusters, envs: envs.items, replicas: replicas.GetReplicas()}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/usage"
 )
 
-// usageError is a command line that cannot be carried out.
+// usageError is an invalid command line.
 type usageError = usage.Error
 
 func usagef(format string, args ...any) error { return usage.Errorf(format, args...) }
@@ -22,10 +22,10 @@ func usagef(format string, args ...any) error { return usage.Errorf(format, args
 // invalidFlag is the error of a flag's value.
 func invalidFlag(flag, value, valid string) error { return usage.InvalidFlag(flag, value, valid) }
 
-// flagOf has the flags of fields that are called otherwise.
+// flagOf maps fields to flags whose names differ.
 var flagOf = map[string]string{"orderBy": "--sort-by", "labelSelector": "--selector", "metadataSelector": "--metadata"}
 
-// namingFlags returns an error about a field of a list as one about its flag.
+// namingFlags replaces the field in an error of a list with the name of its flag.
 func namingFlags(err error) error {
 	var p *problem.Error
 	if !errors.As(err, &p) || p.Reason != problem.Invalid || len(p.Fields) != 1 {
@@ -59,7 +59,7 @@ func (e *enumFlag) Set(text string) error {
 	return nil
 }
 
-// bindEnum adds a flag that has one of a few values, with its completion. The flag's default is the target's value.
+// bindEnum registers a flag that accepts only the given values, with completion. The default is the value of target.
 func bindEnum(cmd *cobra.Command, flags *pflag.FlagSet, target *string, name, short, usage string, valid ...string) {
 	flags.VarP(&enumFlag{target: target, valid: valid}, name, short, usage)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(valid, cobra.ShellCompDirectiveNoFileComp))
@@ -72,13 +72,13 @@ func (r *envRef) bind(flags *pflag.FlagSet) {
 	flags.StringVarP(&r.namespace, "namespace", "n", "", "namespace of the Env; default that of NAMESPACE/NAME, else default")
 }
 
-// bindAllNamespaces adds kubectl's flag to a list, which is of all namespaces unless one is given.
+// bindAllNamespaces registers kubectl's flag for lists that cover all namespaces unless one is given.
 func bindAllNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolP("all-namespaces", "A", false, "all namespaces, as without --namespace")
 	cmd.MarkFlagsMutuallyExclusive("all-namespaces", "namespace")
 }
 
-// resolve returns the names of an Env.
+// resolve returns the namespace and the name of an Env.
 func (r *envRef) resolve(text string) (namespace, name string, err error) {
 	namespace, name, both := strings.Cut(text, "/")
 	if !both {

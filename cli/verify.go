@@ -68,7 +68,7 @@ Exit code: 0 nothing is wrong, 1 something is, 2 nothing was found and not every
 	return cmd
 }
 
-// blindUnless turns an error that kept a command from reading a place into its exit code.
+// blindUnless converts an error that kept a command from reading a place to its exit code.
 func blindUnless(cmd *cobra.Command, err error) error {
 	var code exitCode
 	if err == nil || errors.As(err, &code) {

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/version"
 )
 
-// versionPatience bounds the wait for a server's version; because a server that is gone must not hide this command's.
+// versionPatience bounds the wait for the server's version, so that a dead server does not hide that of this command.
 const versionPatience = 3 * time.Second
 
 func versionCommand(a *app) *cobra.Command {

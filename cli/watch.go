@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// watchOf returns the watch of what a list shows.
+// watchOf returns the watch request that corresponds to a list.
 func watchOf(r *sandboxv1.ListSandboxesRequest) *sandboxv1.WatchSandboxesRequest {
 	return &sandboxv1.WatchSandboxesRequest{
 		Namespace: r.GetNamespace(), Env: r.GetEnv(), ClusterId: r.GetClusterId(), Team: r.GetTeam(), User: r.GetUser(), Phase: r.GetPhase(),
@@ -24,7 +24,7 @@ func watchOf(r *sandboxv1.ListSandboxesRequest) *sandboxv1.WatchSandboxesRequest
 	}
 }
 
-// watching follows the changes of sandboxes, over as many streams as it takes.
+// watching follows the changes of sandboxes, over as many streams as necessary.
 type watching struct {
 	clients  clients
 	request  *sandboxv1.WatchSandboxesRequest
@@ -86,7 +86,7 @@ func (w *watching) once(ctx context.Context) error {
 	}
 }
 
-// bookmark tells which clusters are not heard.
+// bookmark prints which clusters are unreachable.
 func (w *watching) bookmark(event *sandboxv1.SandboxEvent) {
 	if away := event.GetUnreachableClusters(); !slices.Equal(away, w.away) {
 		w.away = away
