@@ -16,13 +16,13 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// redirected is what a redirect brought.
+// redirected is the result of a redirect.
 type redirected struct {
 	code string
 	err  error
 }
 
-// Code signs in by a browser. show is called with the URL that the user has to visit.
+// Code signs in with a browser on this machine. It calls show with the URL that the user must visit.
 func (c *Client) Code(ctx context.Context, show func(where string)) (*Tokens, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Client) Code(ctx context.Context, show func(where string)) (*Tokens, er
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(listener) }()
 	defer func() {
-		// The page that the browser waits for is sent first.
+		// Let the page that the browser waits for be sent first.
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = server.Shutdown(limit)
@@ -61,7 +61,7 @@ func (c *Client) Code(ctx context.Context, show func(where string)) (*Tokens, er
 	}
 }
 
-// receive serves the redirect. What does not have the state is refused and changes nothing; what comes later is refused as well.
+// receive serves the redirect. It refuses a request without the state, which changes nothing, and any later request.
 func (c *Client) receive(state string, got chan<- redirected) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {

@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// Device signs in by a browser on another machine. show is called with the URL to visit and the code to enter there.
+// Device signs in with a browser on another machine. It calls show with the URL to visit and the code to enter there.
 func (c *Client) Device(ctx context.Context, show func(where, code string)) (*Tokens, error) {
 	config := c.config()
 	if config.Endpoint.DeviceAuthURL == "" {

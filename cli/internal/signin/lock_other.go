@@ -6,5 +6,5 @@ package signin
 
 import "context"
 
-// lock does nothing: two processes that renew at one time may both have to sign in.
+// lock does nothing: if two processes renew at the same time, the user may have to sign in again.
 func lock(context.Context, string) (unlock func(), err error) { return func() {}, nil }

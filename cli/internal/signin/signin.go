@@ -18,13 +18,13 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// renewBefore is how long before its end a token is renewed.
+// renewBefore is how long before its expiry a token is renewed.
 const renewBefore = time.Minute
 
-// requestTimeout is of one request to the issuer.
+// requestTimeout bounds a request to the issuer.
 const requestTimeout = 30 * time.Second
 
-// Settings say which issuer signs a user in, and as which client.
+// Settings specify the issuer and the client with which a user signs in.
 type Settings struct {
 	Issuer   string   `json:"issuer"`
 	ClientID string   `json:"clientID"`
@@ -32,22 +32,22 @@ type Settings struct {
 	CA       []byte   `json:"caData,omitempty"` // PEM; default the system's
 }
 
-// Tokens are what an issuer has given.
+// Tokens are the tokens that an issuer returned.
 type Tokens struct {
 	Issuer   string    `json:"issuer"`
 	ClientID string    `json:"clientID"`
 	ID       string    `json:"idToken"`
 	Expires  time.Time `json:"expires"`
 	Refresh  string    `json:"refreshToken,omitempty"`
-	User     string    `json:"user,omitempty"` // as the issuer calls the user
+	User     string    `json:"user,omitempty"` // name of the user at the issuer
 }
 
-// Fresh reports whether the ID token is good for a while.
+// Fresh reports whether the ID token is valid for at least renewBefore.
 func (t *Tokens) Fresh(now time.Time) bool {
 	return t.ID != "" && now.Before(t.Expires.Add(-renewBefore))
 }
 
-// ErrEnded is the error of a sign-in that the issuer does not renew.
+// ErrEnded means that the issuer does not renew a sign-in.
 var ErrEnded = errors.New("the sign-in has ended")
 
 // Client talks to an issuer.
@@ -61,7 +61,7 @@ type Client struct {
 	}
 }
 
-// New asks the issuer where its endpoints are.
+// New discovers the endpoints of the issuer.
 func New(ctx context.Context, s Settings) (*Client, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// config is without scopes that the issuer does not know; because some refuse a request for them.
+// config returns the OAuth configuration. It omits scopes that the issuer does not know, because some issuers reject a request for them.
 func (c *Client) config() *oauth2.Config {
 	scopes := c.settings.Scopes
 	if len(scopes) == 0 {
@@ -110,7 +110,7 @@ func (c *Client) config() *oauth2.Config {
 
 func (c *Client) context(ctx context.Context) context.Context { return oidc.ClientContext(ctx, c.http) }
 
-// accept verifies what the issuer gave.
+// accept verifies the issuer's response.
 func (c *Client) accept(ctx context.Context, got *oauth2.Token, nonce, refresh string) (*Tokens, error) {
 	raw, ok := got.Extra("id_token").(string)
 	if !ok {
@@ -161,7 +161,7 @@ func (c *Client) Renew(ctx context.Context, old *Tokens) (*Tokens, error) {
 	return c.accept(ctx, got, "", old.Refresh)
 }
 
-// Revoke tells the issuer that the refresh token is of no use any more, if it takes that.
+// Revoke revokes the refresh token, if the issuer supports this.
 func (c *Client) Revoke(ctx context.Context, t *Tokens) error {
 	if c.extra.Revoke == "" || t.Refresh == "" {
 		return nil

@@ -26,7 +26,7 @@ func NewStore(dir, name string) Store {
 	return Store{filepath.Join(dir, "tokens", hex.EncodeToString(sum[:8])+".json")}
 }
 
-// Load returns the tokens; nil: there are none for these settings.
+// Load returns the tokens, or nil if there are none for these settings.
 func (s Store) Load(settings Settings) (*Tokens, error) {
 	data, err := os.ReadFile(s.path)
 	switch {
@@ -40,7 +40,7 @@ func (s Store) Load(settings Settings) (*Tokens, error) {
 		return nil, fmt.Errorf("reading tokens, %s: %w", s.path, err)
 	}
 	if t.Issuer != settings.Issuer || t.ClientID != settings.ClientID {
-		return nil, nil // of what the context was before
+		return nil, nil // tokens of earlier settings of the context
 	}
 	return &t, nil
 }
@@ -61,7 +61,7 @@ func (s Store) Remove() error {
 	return nil
 }
 
-// Token returns an ID token that is good for a while, renewed if need be; ErrEnded: the user has to sign in.
+// Token returns a fresh ID token, and renews it if necessary. ErrEnded means that the user has to sign in.
 func (s Store) Token(ctx context.Context, settings Settings) (string, error) {
 	tokens, err := s.Load(settings)
 	switch {
@@ -77,7 +77,7 @@ func (s Store) Token(ctx context.Context, settings Settings) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	// Another process may have renewed them meanwhile.
+	// Another process may have renewed the tokens in the meantime.
 	if tokens, err = s.Load(settings); err != nil || tokens == nil || tokens.Fresh(time.Now()) {
 		if tokens != nil {
 			return tokens.ID, err
@@ -88,8 +88,8 @@ func (s Store) Token(ctx context.Context, settings Settings) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A renewal that has begun is finished; because a refresh token may be good once, and the next one would be lost with the response.
-	// requestTimeout bounds it.
+	// Finish a renewal that has begun, because a refresh token may be valid only once, and the next one would be lost with the response.
+	// requestTimeout bounds the renewal.
 	if tokens, err = client.Renew(context.WithoutCancel(ctx), tokens); err != nil {
 		return "", err
 	}
