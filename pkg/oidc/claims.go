@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	system    = "system:" // names that are Kubernetes' own
+	system    = "system:" // prefix of names that are reserved for Kubernetes
 	maxName   = 256       // bytes
 	maxGroups = 1000
 )
 
 func reserved(name string) bool { return strings.HasPrefix(name, system) }
 
-// identity returns who the claims of a valid token are about.
+// identity returns the identity that the claims of a valid token describe.
 func (i *Issuer) identity(claims map[string]any) (*access.Identity, error) {
 	for name, want := range i.RequiredClaims {
 		if got, _ := lookup(claims, name).(string); got != want {
@@ -34,7 +34,7 @@ func (i *Issuer) identity(claims map[string]any) (*access.Identity, error) {
 	if i.readsMail() && claims[claimMail] != nil && claims["email_verified"] != true {
 		return nil, fmt.Errorf("claim %q is not verified by the issuer, want a claim email_verified that is true", claimMail)
 	}
-	// The callers of an issuer have no bounds of their own: bindings say what they may.
+	// Callers of an issuer have no limits of their own: bindings determine what they may do.
 	who := &access.Identity{Kind: access.KindOIDC, Issuer: i.URL, AllNamespaces: true}
 	who.UID, _ = claims[claimSub].(string)
 	var groups []string
@@ -65,13 +65,13 @@ func (i *Issuer) identity(claims map[string]any) (*access.Identity, error) {
 	return who, nil
 }
 
-// readsMail reports whether the address of a caller's mail says who it is, or whether it is admitted.
+// readsMail reports whether a caller's email address determines its name, or whether it is admitted.
 func (i *Issuer) readsMail() bool {
 	_, required := i.RequiredClaims[claimMail]
 	return required || i.Claims.User == claimMail || i.Claims.Groups == claimMail || i.Claims.Team == claimMail
 }
 
-// team returns the team of a caller: as its claim says, else of the first group that has one.
+// team returns the team of a caller: the value of its claim, else the team of the first group that has one.
 func (i *Issuer) team(claims map[string]any, groups []string) (string, error) {
 	if i.Claims.Team != "" && lookup(claims, i.Claims.Team) != nil {
 		team, err := text(claims, i.Claims.Team)
@@ -91,7 +91,7 @@ func (i *Issuer) team(claims map[string]any, groups []string) (string, error) {
 	return "", nil
 }
 
-// accountGroups are the groups of a ServiceAccount, as an API server says them.
+// accountGroups returns the groups of a ServiceAccount, as an API server defines them.
 func accountGroups(user string) ([]string, error) {
 	parts := strings.Split(user, ":")
 	if len(parts) != 4 || parts[0] != "system" || parts[1] != "serviceaccount" || parts[2] == "" || parts[3] == "" {
@@ -100,7 +100,7 @@ func accountGroups(user string) ([]string, error) {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + parts[2], "system:authenticated"}, nil
 }
 
-// lookup finds a claim by its name, or by its path through objects.
+// lookup returns a claim by its name, or by its path through objects.
 func lookup(claims map[string]any, name string) any {
 	if value, ok := claims[name]; ok {
 		return value
@@ -120,7 +120,7 @@ func text(claims map[string]any, name string) (string, error) {
 	return value, nil
 }
 
-// list reads a claim that is a text, a list of texts, or missing.
+// list reads a claim that is a string, a list of strings, or missing.
 func list(claims map[string]any, name string) (out []string, err error) {
 	var all []any
 	switch value := lookup(claims, name).(type) {

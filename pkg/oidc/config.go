@@ -17,18 +17,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config is the file of issuers.
+// Config is the content of a file of issuers.
 type Config struct {
 	Issuers []Issuer `json:"issuers"`
 }
 
 // Issuer is one issuer of tokens.
 type Issuer struct {
-	// URL is the issuer as its tokens name it, and where its discovery document is.
+	// URL is the issuer in its tokens, and the location of its discovery document.
 	URL       string   `json:"url"`
-	Audiences []string `json:"audiences"` // a token has one of them
+	Audiences []string `json:"audiences"` // a token must have one of them
 	CAFile    string   `json:"caFile,omitempty"`
-	// Algorithms of signatures; default RS256, ES256, and what else of their families is at least as strong.
+	// Algorithms are the accepted signature algorithms; default RS256, ES256, and others of their families that are at least as strong.
 	Algorithms []string `json:"algorithms,omitempty"`
 	// ClockSkew is how far the issuer's clock may be off; default 2m.
 	ClockSkew *metav1.Duration `json:"clockSkew,omitempty"`
@@ -36,38 +36,39 @@ type Issuer struct {
 	Claims         Claims            `json:"claims,omitempty"`
 	Prefixes       Prefixes          `json:"prefixes,omitempty"`
 	RequiredClaims map[string]string `json:"requiredClaims,omitempty"`
-	// Teams map groups, without their prefix, to teams. The first that fits counts.
+	// Teams map groups, without their prefix, to teams. The first match applies.
 	Teams []GroupTeam `json:"teams,omitempty"`
-	// AllowedTeams bound what the claim of the team may say; "*": anything.
+	// AllowedTeams are the accepted values of the team claim; "*": any value.
 	AllowedTeams []string `json:"allowedTeams,omitempty"`
 
-	// Admins are groups, without their prefix, whose members may do everything, so that one of them can give access to others.
+	// Admins are groups, without their prefix, whose members may do everything, so that they can give access to others.
 	Admins []string `json:"admins,omitempty"`
 
-	// Kubernetes says that the issuer is a cluster's, whose tokens are of ServiceAccounts.
+	// Kubernetes means that the issuer is a cluster, whose tokens are those of ServiceAccounts.
 	Kubernetes bool `json:"kubernetes,omitempty"`
-	// InCluster: the cluster is the one this runs in, whose keys are fetched from its API server, with the Pod's own token.
+	// InCluster means that it is the cluster in which this process runs. The keys are fetched from its API server with the Pod's own token.
 	InCluster bool `json:"inCluster,omitempty"`
-	// KeysURL is where the keys are; default: discovery finds them.
+	// KeysURL is the location of the keys; default: the one in the discovery document.
 	KeysURL string `json:"keysURL,omitempty"`
-	// TokenFile has a token that is shown where the keys are, or the discovery document.
+	// TokenFile contains a token to send when fetching the keys or the discovery document.
 	TokenFile string `json:"tokenFile,omitempty"`
 }
 
-// Claims name the claims that identify a caller. A dot leads into an object, unless a claim has the whole name.
+// Claims are the names of the claims that identify a caller. A dot separates the names in nested objects, unless a claim has the whole
+// name.
 type Claims struct {
 	User   string `json:"user,omitempty"`   // default sub
 	Groups string `json:"groups,omitempty"` // default groups
 	Team   string `json:"team,omitempty"`   // default none
 }
 
-// Prefixes stand before the issuer's names.
+// Prefixes are prepended to the issuer's names.
 type Prefixes struct {
 	User   string `json:"user,omitempty"`
 	Groups string `json:"groups,omitempty"`
 }
 
-// GroupTeam says which team a group is.
+// GroupTeam maps a group to a team.
 type GroupTeam struct {
 	Group string `json:"group"`
 	Team  string `json:"team"`
@@ -77,7 +78,7 @@ const (
 	defaultSkew = 2 * time.Minute
 	maxSkew     = 10 * time.Minute
 	maxIssuers  = 20
-	// Where a Pod finds its cluster's API server.
+	// The location of a Pod's CA and token for its cluster's API server.
 	podCA     = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 	podToken  = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	podKeys   = "https://kubernetes.default.svc/openid/v1/jwks"
@@ -90,7 +91,7 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// Parse reads a file of issuers. It is valid as a whole, or refused.
+// Parse parses a file of issuers. It rejects a file that is not valid as a whole.
 func Parse(data []byte) (*Config, error) {
 	var c Config
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {
@@ -108,7 +109,7 @@ func Parse(data []byte) (*Config, error) {
 	return &c, errors.Join(append(errs, c.apart())...)
 }
 
-// apart refuses issuers that could speak for each other.
+// apart rejects issuers that could issue names of each other.
 func (c *Config) apart() error {
 	for i := range c.Issuers {
 		for j := range c.Issuers[:i] {
@@ -128,7 +129,7 @@ func (c *Config) apart() error {
 	return nil
 }
 
-// Names of ServiceAccounts have a prefix by themselves.
+// Names of ServiceAccounts already have a prefix.
 func (i *Issuer) userPrefix() string { return i.ownPrefix(i.Prefixes.User, "system:serviceaccount:") }
 func (i *Issuer) groupPrefix() string {
 	return i.ownPrefix(i.Prefixes.Groups, "system:serviceaccounts")
@@ -188,7 +189,7 @@ func (i *Issuer) complete() error {
 	return nil
 }
 
-// checkURL wants https; plain text is for this machine.
+// checkURL requires https, except for plain http to this machine.
 func checkURL(field, value string) error {
 	u, err := url.Parse(value)
 	if err == nil && u.Host != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil &&

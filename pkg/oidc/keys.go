@@ -24,22 +24,22 @@ import (
 )
 
 const (
-	fetchEvery   = 10 * time.Minute // of good keys
-	retryEvery   = 15 * time.Second // of keys that could not be fetched
+	fetchEvery   = 10 * time.Minute // if the last fetch succeeded
+	retryEvery   = 15 * time.Second // if the last fetch failed
 	fetchTimeout = 5 * time.Second  // of one request
 	patience     = 3 * time.Second  // of a caller
-	keysLast     = 24 * time.Hour   // while the issuer does not respond
+	keysLast     = 24 * time.Hour   // how long keys remain valid while the issuer does not respond
 	maxDocument  = 1 << 20          // bytes that an issuer may send
 	maxKeys      = 100
-	// Fetches that tokens of unknown keys cause.
+	// Limits on fetches that tokens with unknown keys trigger.
 	paceEvery = 10 * time.Second
 	paceBurst = 2
 )
 
-// errSignature is the error of a token that no key of its issuer has signed.
+// errSignature means that no key of its issuer has signed a token.
 var errSignature = errors.New("no key of the issuer has signed the token")
 
-// keySet has an issuer's keys. It implements oidc.KeySet.
+// keySet contains an issuer's keys. It implements oidc.KeySet.
 type keySet struct {
 	issuer     *Issuer
 	client     *http.Client
@@ -67,7 +67,7 @@ func newKeySet(issuer *Issuer, c clock.PassiveClock) (*keySet, error) {
 	return k, nil
 }
 
-// newClient returns a client that follows no redirects: an issuer's documents are where it says, or nowhere.
+// newClient returns a client that follows no redirects: an issuer's documents must be at their stated location.
 func newClient(issuer *Issuer) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if issuer.CAFile != "" {
@@ -90,7 +90,7 @@ func newClient(issuer *Issuer) (*http.Client, error) {
 	}, nil
 }
 
-// outcome carries the error of VerifySignature past the library, which keeps only its text.
+// outcome passes the error of VerifySignature around the library, which keeps only its text.
 type outcome struct{ err error }
 
 type outcomeKey struct{}
@@ -129,13 +129,13 @@ func (k *keySet) verify(signed *jose.JSONWebSignature) ([]byte, error) {
 			return payload, nil
 		}
 	}
-	if failure != nil { // it may have been signed by a new key
+	if failure != nil { // a new key may have signed it
 		return nil, &unreachable{k.issuer.URL, failure}
 	}
 	return nil, errSignature
 }
 
-// unreachable is the error of an issuer whose keys could not be fetched.
+// unreachable means that the keys of an issuer could not be fetched.
 type unreachable struct {
 	issuer string
 	cause  error
@@ -150,20 +150,20 @@ func (u *unreachable) Error() string {
 
 func (u *unreachable) Unwrap() error { return u.cause }
 
-// await has the keys fetched if the pace allows it, and waits for the fetch that is under way.
+// await starts a fetch if the rate limit allows it, and waits for the running fetch.
 func (k *keySet) await(ctx context.Context) error {
 	done := k.flight.DoChan("keys", func() (any, error) {
 		if !k.pace.AllowN(k.clock.Now(), 1) {
-			return nil, nil // what is known has to do
+			return nil, nil // use the known keys
 		}
-		// A caller that leaves does not end the fetch that others wait for.
+		// A caller that leaves must not end the fetch for which others wait.
 		return nil, k.fetch(context.WithoutCancel(ctx))
 	})
 	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
 	case <-done:
-		return nil // verify tells what failed
+		return nil // verify returns the error
 	case <-limit.Done():
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -172,7 +172,7 @@ func (k *keySet) await(ctx context.Context) error {
 	}
 }
 
-// Refresh fetches the keys whatever the pace, and where they are.
+// Refresh fetches the keys and discovers their location again, regardless of the rate limit.
 func (k *keySet) Refresh(ctx context.Context) error {
 	if k.issuer.KeysURL == "" {
 		k.mu.Lock()
@@ -214,7 +214,7 @@ func (k *keySet) read(ctx context.Context, where string) ([]jose.JSONWebKey, str
 	var keys []jose.JSONWebKey
 	for _, raw := range document.Keys {
 		var key jose.JSONWebKey
-		// Keys of unknown kinds, for encryption, or private ones are others' affair.
+		// Ignore keys of unknown kinds, keys for encryption, and private keys.
 		if json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
 			keys = append(keys, key)
 		}
@@ -239,7 +239,7 @@ func (k *keySet) discover(ctx context.Context) (string, error) {
 	return document.Keys, checkURL("jwks_uri", document.Keys)
 }
 
-// get reads a JSON document. The token goes only to hosts that the configuration names.
+// get fetches a JSON document. It sends the token only to hosts that the configuration names.
 func (k *keySet) get(ctx context.Context, where string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

@@ -21,10 +21,10 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// maxToken is how many bytes a token may have.
+// maxToken is the maximum size of a token in bytes.
 const maxToken = 16 << 10
 
-// Authenticator authenticates callers by the tokens of some issuers. It implements access.Authenticator.
+// Authenticator authenticates callers by the tokens of its issuers. It implements access.Authenticator.
 type Authenticator struct {
 	issuers map[string]*issuer
 	clock   clock.WithTicker
@@ -37,7 +37,7 @@ type issuer struct {
 	verifier *oidc.IDTokenVerifier
 }
 
-// Open reads a file of issuers. It asks none of them yet.
+// Open reads a file of issuers. It does not contact them yet.
 func Open(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func Open(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, err
 	return nil, fmt.Errorf("OIDC issuers, file %s: %w", path, err)
 }
 
-// New returns an Authenticator for what Parse has returned.
+// New returns an Authenticator for a configuration that Parse returned.
 func New(config *Config, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
 	a := &Authenticator{issuers: map[string]*issuer{}, clock: c, log: log}
 	for i := range config.Issuers {
@@ -63,14 +63,14 @@ func New(config *Config, c clock.WithTicker, log logr.Logger) (*Authenticator, e
 			return nil, fmt.Errorf("issuer %s: %w", conf.URL, err)
 		}
 		a.issuers[conf.URL] = &issuer{conf, keys, oidc.NewVerifier(conf.URL, keys, &oidc.Config{
-			// Audiences, of which there may be several, and times, with a tolerance, are checked here.
+			// Audiences, of which there may be several, and times, with their tolerance, are checked by this package.
 			SkipClientIDCheck: true, SkipExpiryCheck: true, SupportedSigningAlgs: conf.Algorithms,
 		})}
 	}
 	return a, nil
 }
 
-// Run fetches the keys of each issuer, and again before long, until ctx ends.
+// Run fetches the keys of each issuer, and refreshes them periodically, until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, is := range a.issuers {
@@ -127,7 +127,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, token string) (*access
 	return nil, problem.New(problem.Unauthenticated, "the bearer token of issuer %s is not valid: %v", is.URL, err)
 }
 
-// issuerOf reads which issuer a token claims to be of; empty: it is no token of OpenID Connect. Nothing is proved yet.
+// issuerOf returns the issuer that a token claims, or "" if it is not an OpenID Connect token. Nothing is verified yet.
 func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -146,7 +146,7 @@ func issuerOf(token string) string {
 	return claims.Issuer
 }
 
-// times are the claims that say when a token is valid.
+// times are the claims that limit when a token is valid.
 type times struct {
 	Expires   *json.Number `json:"exp"`
 	NotBefore *json.Number `json:"nbf"`
@@ -185,7 +185,7 @@ func (is *issuer) authenticate(ctx context.Context, token string, now time.Time)
 	return who, nil
 }
 
-// plain words the errors of the library.
+// plain replaces errors of the library with clearer ones.
 func plain(err error) error {
 	if strings.Contains(err.Error(), "malformed jwt") {
 		return errors.New("it is malformed, or signed by an algorithm that is not allowed")
@@ -204,7 +204,7 @@ func (is *issuer) audience(of []string) bool {
 	return false
 }
 
-// valid compares a token's times with the clock, and returns when it is refused.
+// valid compares a token's times with the clock, and returns when it expires, including the tolerance.
 func (is *issuer) valid(when times, now time.Time) (time.Time, error) {
 	expires, ok := moment(when.Expires)
 	if !ok {
@@ -226,7 +226,7 @@ func (is *issuer) valid(when times, now time.Time) (time.Time, error) {
 	return expires.Add(skew), nil
 }
 
-// moment reads a NumericDate of a year that has four digits.
+// moment parses a NumericDate in a year of four digits.
 func moment(n *json.Number) (time.Time, bool) {
 	if n == nil {
 		return time.Time{}, false
