@@ -23,7 +23,7 @@ import (
 
 const (
 	maxResponse = 16 << 20
-	// releaseTimeout bounds what is done for a caller that has left.
+	// releaseTimeout bounds the cleanup for a caller that has left.
 	releaseTimeout = 30 * time.Second
 )
 
@@ -31,18 +31,18 @@ const (
 type Options struct {
 	// Server is the URL of a hub, such as https://hub.example:8080.
 	Server string
-	// Token is an API key; empty: the server asks for none.
+	// Token is an API key; empty: the server requires none.
 	Token string
-	// TokenSource returns the key for each request, in place of Token.
+	// TokenSource returns the key for each request. It replaces Token.
 	TokenSource func() (string, error)
 	// HTTP makes the requests. Default: http.DefaultClient.
 	HTTP *http.Client
-	// Patience is for how long a create is repeated whose outcome is not known, or that its server cannot serve at the moment. Default:
-	// 2 minutes. The context of the call bounds it as well.
+	// Patience is how long a create is retried if its outcome is unknown or the server cannot serve it at the moment. Default: 2 minutes. The
+	// context of the call also bounds it.
 	Patience time.Duration
 }
 
-// Client calls a server. Its methods may be called by several goroutines.
+// Client calls a server. Its methods are safe for concurrent use.
 type Client struct {
 	opts Options
 	base *url.URL
@@ -67,7 +67,7 @@ func New(o Options) (*Client, error) {
 	return &Client{opts: o, base: base}, nil
 }
 
-// List returns the live sandboxes that the caller may see, by filters as GET /v1/sandboxes has them; nil: all.
+// List returns the live sandboxes that the caller may see. filters are those of GET /v1/sandboxes; nil: all sandboxes.
 func (c *Client) List(ctx context.Context, filters url.Values) ([]*sandboxv1.Sandbox, error) {
 	query := url.Values{}
 	for name, values := range filters {
@@ -87,7 +87,7 @@ func (c *Client) List(ctx context.Context, filters url.Values) ([]*sandboxv1.San
 	}
 }
 
-// Get returns a sandbox that was created before.
+// Get returns an existing sandbox.
 func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 	info := &sandboxv1.Sandbox{}
 	if err := c.call(ctx, http.MethodGet, "/v1/sandboxes/"+url.PathEscape(id), nil, nil, info); err != nil {
@@ -96,10 +96,10 @@ func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
 	return &Sandbox{client: c, info: info}, nil
 }
 
-// Of returns a sandbox by its id, without asking the server for it: its Info has the id alone.
+// Of returns a sandbox by its id without calling the server. Its Info contains only the id.
 func (c *Client) Of(id string) *Sandbox { return &Sandbox{client: c, info: &sandboxv1.Sandbox{Id: id}} }
 
-// send makes a request. A response that is an error is a *problem.Error; else the caller closes its body.
+// send sends a request. It returns an error response as a *problem.Error. Otherwise the caller must close the body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body io.Reader, header ...string) (
 	*http.Response, error,
 ) {
@@ -153,7 +153,7 @@ func (c *Client) authorize(request *http.Request) error {
 	return nil
 }
 
-// call makes a call of JSON: in and out are messages of the API, or what encoding/json takes. Without out the response is dropped.
+// call makes a JSON call. in and out are messages of the API, or values for encoding/json. If out is nil, the response is dropped.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	var body io.Reader
 	var header []string

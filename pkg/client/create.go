@@ -21,17 +21,17 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// The pauses between tries of a create.
+// Pauses between attempts of a create.
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 10 * time.Second
 )
 
-// repeated are the errors after which the same create may succeed soon.
+// repeated are the errors after which the same create may soon succeed.
 var repeated = []problem.Reason{problem.Unavailable, problem.OutcomeUnknown, problem.Recovering, problem.RateLimited}
 
-// Create claims a sandbox, which runs when it returns. Without a claim key it makes one, under which it repeats a call whose outcome is not
-// known; so at most one sandbox comes of it. If it fails, the claim is cancelled.
+// Create claims a sandbox, and returns when it runs. If the request has no claim key, Create generates one, with which it retries a call
+// whose outcome is unknown, so that at most one sandbox is created. If it then fails, it cancels the claim.
 func (c *Client) Create(ctx context.Context, request *sandboxv1.CreateSandboxRequest) (*Sandbox, error) {
 	request = proto.CloneOf(request)
 	own := request.GetClaimKey() == ""
@@ -64,7 +64,7 @@ func (c *Client) Create(ctx context.Context, request *sandboxv1.CreateSandboxReq
 	return nil, err
 }
 
-// uncertain reports whether a create that failed may still get a sandbox.
+// uncertain reports whether a failed create may still get a sandbox.
 func uncertain(err error) bool {
 	var p *problem.Error
 	return !errors.As(err, &p) || slices.Contains(repeated, p.Reason) || p.Reason == problem.Deadline || p.Reason == problem.Internal

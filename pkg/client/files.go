@@ -26,7 +26,7 @@ func (s *Sandbox) Open(ctx context.Context, path string) (io.ReadCloser, error) 
 	return response.Body, nil
 }
 
-// ReadFile returns the content of a file of at most so many bytes.
+// ReadFile returns the content of a file. It fails if the file has more than most bytes.
 func (s *Sandbox) ReadFile(ctx context.Context, path string, most int64) ([]byte, error) {
 	file, err := s.Open(ctx, path)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, most int64) ([]byte
 	return content, nil
 }
 
-// Write writes a file, with the folders that it needs.
+// Write writes a file, and creates the folders that it needs.
 func (s *Sandbox) Write(ctx context.Context, path string, content io.Reader) error {
 	response, err := s.client.send(ctx, http.MethodPut, s.path("/files"), at(path), content, "Content-Type", "application/octet-stream")
 	if err != nil {
@@ -52,12 +52,12 @@ func (s *Sandbox) Write(ctx context.Context, path string, content io.Reader) err
 	return response.Body.Close()
 }
 
-// WriteFile is Write for what is in memory.
+// WriteFile is Write for content in memory.
 func (s *Sandbox) WriteFile(ctx context.Context, path string, content []byte) error {
 	return s.Write(ctx, path, bytes.NewReader(content))
 }
 
-// List returns what a folder has, down to a depth; 1 is the folder alone.
+// List returns the content of a folder down to a depth; 1 is only the folder itself.
 func (s *Sandbox) List(ctx context.Context, path string, depth int) ([]sandboxv1.File, error) {
 	query := at(path)
 	query.Set("depth", strconv.Itoa(depth))
@@ -72,7 +72,7 @@ func (s *Sandbox) Stat(ctx context.Context, path string) (*sandboxv1.File, error
 	return out, s.client.call(ctx, http.MethodGet, s.path("/files:stat"), at(path), nil, out)
 }
 
-// MakeFolder makes a folder, with those that it needs.
+// MakeFolder creates a folder and its missing parents.
 func (s *Sandbox) MakeFolder(ctx context.Context, path string) error {
 	return s.client.call(ctx, http.MethodPost, s.path("/files:mkdir"), nil, sandboxv1.MakeFolder{Path: path}, nil)
 }
@@ -82,12 +82,12 @@ func (s *Sandbox) Move(ctx context.Context, from, to string) error {
 	return s.client.call(ctx, http.MethodPost, s.path("/files:move"), nil, sandboxv1.MoveFile{From: from, To: to}, nil)
 }
 
-// Remove removes a file, or a folder with all that is in it.
+// Remove removes a file, or a folder with everything in it.
 func (s *Sandbox) Remove(ctx context.Context, path string) error {
 	return s.client.call(ctx, http.MethodDelete, s.path("/files"), at(path), nil, nil)
 }
 
-// Pack returns what a folder has, as a tar stream, which the caller closes. One that breaks off is an error of its reader.
+// Pack returns the content of a folder as a tar stream, which the caller must close. If the stream breaks off, reading it fails.
 func (s *Sandbox) Pack(ctx context.Context, path string) (io.ReadCloser, error) {
 	response, err := s.client.send(ctx, http.MethodGet, s.path("/files:archive"), at(path), nil)
 	if err != nil {
@@ -96,10 +96,10 @@ func (s *Sandbox) Pack(ctx context.Context, path string) (io.ReadCloser, error) 
 	return response.Body, nil
 }
 
-// Unpack writes the files of a tar stream below a folder, which is made if it is missing, and returns how many there are.
+// Unpack writes the files of a tar stream into a folder, which it creates if necessary. It returns the number of files.
 func (s *Sandbox) Unpack(ctx context.Context, path string, archive io.Reader) (int, error) {
 	response, err := s.client.send(ctx, http.MethodPut, s.path("/files:archive"), at(path), archive, "Content-Type",
-		"application/x-tar", "Expect", "100-continue") // a daemon without archives is told of before the body is read
+		"application/x-tar", "Expect", "100-continue") // a daemon without archives refuses before the body is sent
 	if err != nil {
 		return 0, err
 	}

@@ -21,40 +21,40 @@ import (
 )
 
 const (
-	// maxKept is how much of stdout, and of stderr, a Result keeps.
+	// maxKept is how much of stdout, and of stderr, a Result contains.
 	maxKept  = 4 << 20
 	maxEvent = 4 << 20
 )
 
-// Command is a command to run in a sandbox. It is run without a shell.
+// Command is a command to run in a sandbox, without a shell.
 type Command struct {
 	Args    []string
-	Env     map[string]string // beside the sandbox's
+	Env     map[string]string // added to the sandbox's variables
 	Dir     string            // default: the home of its user
-	User    string            // default: the container's
+	User    string            // default: the container's user
 	Stdin   string
-	Timeout time.Duration // then it is killed; 0: none
+	Timeout time.Duration // after it the command is killed; 0: no timeout
 
-	// Stdout and Stderr get what the command prints, as it does. Nil: the Result keeps it.
+	// Stdout and Stderr receive the command's output while it runs. Nil: the Result contains it.
 	Stdout, Stderr io.Writer
 }
 
-// Result is how a command ended.
+// Result is the result of a command.
 type Result struct {
 	ExitCode  int    // -1: a signal or the timeout ended it
-	Status    string // how a signal ended it
+	Status    string // describes the signal that ended it
 	TimedOut  bool
-	Stdout    []byte // where there is no writer for it
+	Stdout    []byte // if there was no writer
 	Stderr    []byte
-	Truncated bool // more was printed than is kept
+	Truncated bool // there was more output than Result contains
 }
 
-// Run runs a command, and returns when it has ended. An exit code that is not 0 is no error.
+// Run runs a command, and returns when it has ended. A nonzero exit code is not an error.
 func (s *Sandbox) Run(ctx context.Context, args ...string) (*Result, error) {
 	return s.RunCommand(ctx, Command{Args: args})
 }
 
-// RunCommand is Run with more of the command. If its context ends, the command runs on; Signal ends it.
+// RunCommand is Run with more options. If its context ends, the command continues to run; Signal can end it.
 func (s *Sandbox) RunCommand(ctx context.Context, command Command) (*Result, error) {
 	in := sandboxv1.Command{Command: command.Args, EnvVars: command.Env, Workdir: command.Dir, Stdin: command.Stdin}
 	if command.Timeout > 0 {
@@ -83,7 +83,7 @@ func (s *Sandbox) RunCommand(ctx context.Context, command Command) (*Result, err
 
 var errBroke = errors.New("the connection broke before the command had ended")
 
-// follow reads a command's events until its end.
+// follow reads the events of a command until its end.
 func follow(from io.Reader, command *Command) (*Result, error) {
 	result := &Result{}
 	out, errOut := keeper{to: command.Stdout, kept: &result.Stdout}, keeper{to: command.Stderr, kept: &result.Stderr}
@@ -122,7 +122,7 @@ func follow(from io.Reader, command *Command) (*Result, error) {
 	return nil, errors.Join(errBroke, lines.Err())
 }
 
-// keeper passes output on, or keeps the beginning of it.
+// keeper forwards output to a writer, or keeps the first part of it.
 type keeper struct {
 	to        io.Writer
 	kept      *[]byte
@@ -146,7 +146,7 @@ func (k *keeper) take(text string) error {
 	return nil
 }
 
-// Processes returns the processes that run.
+// Processes returns the running processes.
 func (s *Sandbox) Processes(ctx context.Context) ([]sandboxv1.Process, error) {
 	var out sandboxv1.ProcessList
 	err := s.client.call(ctx, http.MethodGet, s.path("/processes"), nil, nil, &out)

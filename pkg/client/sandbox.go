@@ -12,21 +12,21 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// Sandbox is a sandbox that was claimed. Its methods may be called by several goroutines.
+// Sandbox is a claimed sandbox. Its methods are safe for concurrent use.
 type Sandbox struct {
 	client *Client
 	info   *sandboxv1.Sandbox
 }
 
-// ID is the sandbox's id.
+// ID returns the sandbox's id.
 func (s *Sandbox) ID() string { return s.info.GetId() }
 
-// Info is the sandbox as it was when it was created, or got.
+// Info returns the sandbox's state when it was created or fetched.
 func (s *Sandbox) Info() *sandboxv1.Sandbox { return s.info }
 
 func (s *Sandbox) path(below string) string { return "/v1/sandboxes/" + url.PathEscape(s.ID()) + below }
 
-// Close releases the sandbox. One that has ended is no error.
+// Close releases the sandbox. It is not an error if the sandbox has already ended.
 func (s *Sandbox) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -42,12 +42,13 @@ func (s *Sandbox) Release(ctx context.Context) error {
 	return err
 }
 
-// PortURL is the URL of a port in the sandbox. Requests to it need the API key; Port adds it.
+// PortURL returns the URL of a port of the sandbox. Requests to it need the API key; Port adds it.
 func (s *Sandbox) PortURL(port int) string {
 	return s.client.base.String() + s.path("/ports/"+strconv.Itoa(port)+"/")
 }
 
-// Port makes requests to a port in the sandbox, for an http.Client: of a request's URL the path and the query count.
+// Port returns a transport for an http.Client that sends requests to a port of the sandbox. It uses only the path and the query of a
+// request's URL.
 func (s *Sandbox) Port(port int) http.RoundTripper { return &toPort{s, port} }
 
 type toPort struct {
