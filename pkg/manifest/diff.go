@@ -17,7 +17,7 @@ const (
 	maxValue   = 160
 )
 
-// Diff tells in words what differs between two values, field by field: path: old -> new. It names at most 200 fields.
+// Diff describes the differences between two values, field by field: path: old -> new. It lists at most 200 fields.
 func Diff(before, after any) []string {
 	var d diff
 	d.compare("", plain(before), plain(after))
@@ -77,7 +77,7 @@ func (d *diff) compareEntry(path string, was, is map[string]any, key string) {
 	}
 }
 
-// lists compares by the elements' names where they have some, so that an inserted element is one change.
+// lists compares lists by the names of their elements if they have names, so that an inserted element is one change.
 func (d *diff) lists(path string, before, after []any) {
 	was, order := named(before)
 	is, later := named(after)
@@ -105,7 +105,7 @@ func (d *diff) lists(path string, before, after []any) {
 	}
 }
 
-// named returns the elements of a list by name, nil if they have none or share one.
+// named returns the elements of a list by name, or nil if an element has no name or two share one.
 func named(list []any) (map[string]any, []string) {
 	out := map[string]any{}
 	var order []string

@@ -17,10 +17,10 @@ import (
 // Object is a manifest.
 type Object map[string]any
 
-// Ref names an object of the catalogue.
+// Ref identifies an object in the catalogue.
 type Ref struct{ Kind, Namespace, Name string }
 
-// String returns KIND NAMESPACE/NAME, in small letters.
+// String returns KIND NAMESPACE/NAME in lower case.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return strings.ToLower(r.Kind) + " " + r.Name
@@ -28,7 +28,7 @@ func (r Ref) String() string {
 	return strings.ToLower(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
 
-// Missing tells that the catalogue does not have an object, and how an Env gets there.
+// Missing returns a message that the catalogue does not have an object, and how to add an Env.
 func (r Ref) Missing() string {
 	text := fmt.Sprintf("the catalogue has no %s", r)
 	if r.Kind == EnvKind {
@@ -37,12 +37,12 @@ func (r Ref) Missing() string {
 	return text
 }
 
-// Compare orders templates before the Envs that name them.
+// Compare orders templates before the Envs that refer to them.
 func (r Ref) Compare(other Ref) int {
 	return cmp.Or(-cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Name, other.Name))
 }
 
-// Parse reads a manifest from JSON.
+// Parse parses a manifest from JSON.
 func Parse(data []byte) (Object, error) {
 	o := Object{}
 	if err := json.Unmarshal(data, (*map[string]any)(&o)); err != nil {
@@ -92,13 +92,13 @@ func (o Object) Namespace() string { return o.object("metadata").text("namespace
 // Ref names the object.
 func (o Object) Ref() Ref { return Ref{o.Kind(), o.Namespace(), o.Name()} }
 
-// Template is the template that an Env names.
+// Template returns the name of the template to which an Env refers.
 func (o Object) Template() string { return o.object("spec", "templateRef").text("name") }
 
 // Annotation returns the value of an annotation.
 func (o Object) Annotation(key string) string { return o.object("metadata", "annotations").text(key) }
 
-// Clusters are the clusters that an Env has segments of, in order.
+// Clusters returns the clusters for which an Env has segments, in order.
 func (o Object) Clusters() (out []string) {
 	for _, s := range o.segments() {
 		out = append(out, s.text("clusterID"))
@@ -127,7 +127,7 @@ func (o Object) list(key string) (out []Object) {
 	return out
 }
 
-// group returns the scaling group of a member; "": none.
+// group returns the scaling group of a member, or "" if there is none.
 func group(member Object) string {
 	config, ok := toObject(member["config"])
 	if !ok {
@@ -141,13 +141,13 @@ func group(member Object) string {
 
 const defaultGroup = "default"
 
-// kept are the keys of metadata that a manifest has a say in.
+// kept are the metadata fields that a manifest may set.
 var kept = []string{"name", "namespace", "labels", "annotations"}
 
-// applied is what kubectl writes into an object, which is no part of a manifest.
+// applied is the annotation that kubectl writes into an object. It is not part of a manifest.
 const applied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Clean returns what an author says with a manifest: no status, no field that the API server sets, and nothing of a field manager.
+// Clean returns only what the author of a manifest wrote: no status, no field that the API server sets, and no managed fields.
 func (o Object) Clean() Object {
 	out := o.Copy()
 	delete(out, "status")
@@ -163,7 +163,7 @@ func (o Object) Clean() Object {
 	return out
 }
 
-// drop removes keys of a map in o, and the map once it is empty.
+// drop removes keys of a map in o, and the map if it becomes empty.
 func drop(o Object, field string, keys ...string) {
 	m, ok := toObject(o[field])
 	if !ok {

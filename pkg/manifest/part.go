@@ -9,7 +9,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Part returns what a cluster gets of an Env, and false if it gets nothing. A template is whole in every cluster.
+// Part returns the part of an Env that a cluster gets, or false if it gets nothing. Every cluster gets a template as a whole.
 func (o Object) Part(cluster string) (Object, bool) {
 	if o.Kind() != EnvKind {
 		return o, true
@@ -24,7 +24,7 @@ func (o Object) Part(cluster string) (Object, bool) {
 	if own < 0 {
 		return nil, false
 	}
-	// The other segments, of which there may be a hundred, are not copied.
+	// Do not copy the other segments, of which there may be a hundred.
 	out, spec := maps.Clone(o), maps.Clone(o.object("spec"))
 	spec["clusters"] = []any{map[string]any(segments[own])}
 	out["spec"] = map[string]any(spec)
@@ -50,7 +50,7 @@ func (o Object) Part(cluster string) (Object, bool) {
 	return out, true
 }
 
-// Join returns an Env with the segments of several parts of it. All but segments and groups is the first one's.
+// Join returns an Env with the segments of several parts of it. Everything except segments and groups is taken from the first part.
 func Join(parts []Object) Object {
 	out := parts[0].Copy()
 	var segments, groups []any
@@ -90,7 +90,7 @@ func Join(parts []Object) Object {
 	return out
 }
 
-// WithoutScaled returns an Env without the replicas of members whose group is autoscaled: these are the autoscaler's.
+// WithoutScaled returns an Env without the replicas of members in autoscaled groups, which the autoscaler sets.
 func (o Object) WithoutScaled() Object {
 	out := o.Copy()
 	enabled := map[string]bool{}

@@ -41,7 +41,7 @@ const (
 
 var files = map[string]string{EnvKind: "sandboxenvs", TemplateKind: "sandboxtemplates"}
 
-// checker is what a CRD refuses.
+// checker checks objects against a CRD.
 type checker struct {
 	structural *structuralschema.Structural
 	schema     schemavalidation.SchemaValidator
@@ -49,7 +49,7 @@ type checker struct {
 	namespaced bool
 }
 
-// checkers are built when they are first used: the rules take a tenth of a second to compile.
+// checkers are built at their first use, because compiling the rules takes a tenth of a second.
 var checkers = sync.OnceValues(func() (map[string]*checker, error) {
 	out := map[string]*checker{}
 	for kind, file := range files {
@@ -93,7 +93,7 @@ func newChecker(file string) (*checker, error) {
 	return c, nil
 }
 
-// Check returns what an API server would refuse in a manifest, nil if it would take it. before is the manifest that it replaces; nil: none.
+// Check returns the error with which an API server would reject a manifest, or nil. before is the manifest that it replaces; nil: none.
 func Check(ctx context.Context, o, before Object) error {
 	all, err := checkers()
 	if err != nil {
@@ -120,7 +120,7 @@ func Check(ctx context.Context, o, before Object) error {
 	return nil
 }
 
-// unknown lists fields that the schema does not have.
+// unknown returns the fields that the schema does not contain.
 func (c *checker) unknown(o Object) (out []string) {
 	paths := pruning.PruneWithOptions(runtime.DeepCopyJSON(o), c.structural, true, structuralschema.UnknownFieldPathOptions{
 		TrackUnknownFieldPaths: true,
@@ -165,11 +165,11 @@ func (c *checker) faults(ctx context.Context, o, old map[string]any) field.Error
 	return append(faults, broken...)
 }
 
-// unchecked is what an API server says of its rules then.
+// unchecked is the message of an API server that has not evaluated its rules.
 const unchecked = "some validation rules were not checked because the object was invalid; correct the existing errors to complete " +
 	"validation"
 
-// blocks reports whether an API server does not evaluate the rules with such a fault.
+// blocks reports whether such a fault keeps an API server from evaluating the rules.
 func blocks(e *field.Error) bool {
 	switch e.Type {
 	case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
@@ -179,7 +179,7 @@ func blocks(e *field.Error) bool {
 	}
 }
 
-// meta hides what a manifest has no say in.
+// meta hides fields that a manifest cannot set.
 type meta struct{ *unstructured.Unstructured }
 
 // GetManagedFields implements metav1.Object.
@@ -188,13 +188,13 @@ func (m *meta) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
 // noField is how apimachinery writes a path that is nil.
 const noField = "<nil>"
 
-// Faults returns the fields that an error of Check is about.
+// Faults returns the invalid fields in an error of Check.
 func Faults(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(status.Status().Details.Causes), func(c metav1.StatusCause) bool {
-		return c.Field == noField // what is said of the whole object is in the message
+		return c.Field == noField // the message contains what concerns the whole object
 	})
 }

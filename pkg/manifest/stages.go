@@ -20,30 +20,30 @@ import (
 const (
 	maxStages = 32
 	maxPause  = 30 * 24 * time.Hour
-	// DefaultPatience is how long a stage may take to be ready before it has failed.
+	// DefaultPatience is how long a stage may take to become ready before it fails.
 	DefaultPatience = 10 * time.Minute
-	// leastWatch is how long the claims of a stage are watched at least, once it is ready.
+	// leastWatch is the minimum time that the claims of a stage are watched after it is ready.
 	leastWatch = time.Minute
 
 	manual   = "manual"
 	rollback = "rollback"
 )
 
-// Plan is how a change of an Env goes from cluster to cluster.
+// Plan describes how a change of an Env is rolled out from cluster to cluster.
 type Plan struct {
 	Stages   [][]string
 	Pause    time.Duration // between stages
 	Manual   bool          // a person resumes after each stage
-	Rollback bool          // a stage that fails takes everything back; else the rollout pauses
-	// NotReadyFor is how long a stage may take to be ready before it has failed.
+	Rollback bool          // a failed stage reverts all stages; else the rollout pauses
+	// NotReadyFor is how long a stage may take to become ready before it fails.
 	NotReadyFor time.Duration
-	// ClaimFailures is the share of a stage's claims that may fail before it has failed; 0: claims are not looked at.
+	// ClaimFailures is the fraction of a stage's claims that may fail before the stage fails; 0: claims are not checked.
 	ClaimFailures float64 `json:",omitempty"`
-	// MaxUnavailable is how many clusters of a stage, or a percentage of them, may be not ready at a time; empty: all.
+	// MaxUnavailable is the number or percentage of a stage's clusters that may be unready at the same time; empty: all.
 	MaxUnavailable string `json:",omitempty"`
 }
 
-// AtOnce is how many of a number of clusters may be not ready at a time: at least one.
+// AtOnce returns how many of the given number of clusters may be unready at the same time, at least one.
 func (p *Plan) AtOnce(clusters int) int {
 	limit, err := rollout.Parse(p.MaxUnavailable)
 	if p.MaxUnavailable == "" || err != nil {
@@ -52,7 +52,7 @@ func (p *Plan) AtOnce(clusters int) int {
 	return min(max(limit.Of(int32(clusters)), 1), clusters)
 }
 
-// planText is a Plan as the annotation has it.
+// planText is the format of a Plan in its annotation.
 type planText struct {
 	Stages    [][]string `json:"stages"`
 	Pause     string     `json:"pause"`
@@ -64,7 +64,7 @@ type planText struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable"`
 }
 
-// PlanOf reads the plan of a rollout from an Env, nil if it has none.
+// PlanOf parses the rollout plan of an Env. It returns nil if there is none.
 func PlanOf(o Object) (*Plan, error) {
 	text := o.Annotation(v1alpha1.CatalogRolloutAnnotationKey)
 	if text == "" {
@@ -112,7 +112,7 @@ func parsePlan(text string, clusters []string) (*Plan, error) {
 	return p, p.complete(clusters)
 }
 
-// readLimits reads what says when a stage has failed, and how much of it may be missing.
+// readLimits parses the limits: when a stage has failed, and how many clusters may be unready.
 func (p *Plan) readLimits(in planText) error {
 	if text := in.AbortOn.ClaimFailureRate; text != "" {
 		number, isPercent := strings.CutSuffix(text, "%")
@@ -133,7 +133,7 @@ func (p *Plan) readLimits(in planText) error {
 	return nil
 }
 
-// complete checks the stages, and puts the clusters that none names into a last one.
+// complete checks the stages, and adds a last stage with the clusters that are in none.
 func (p *Plan) complete(clusters []string) error {
 	if len(p.Stages) == 0 || len(p.Stages) > maxStages {
 		return fmt.Errorf("stages: %d are not valid, want 1 to %d lists of clusters", len(p.Stages), maxStages)
