@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mcpserver offers sandboxes to agents by the Model Context Protocol.
+// Package mcpserver offers sandboxes to agents with the Model Context Protocol.
 //
-// In: a client of a hub (package client), and calls of tools. Out: sandboxes, and what commands and files in them say.
+// In: a client of a hub (package client), and calls of tools. Out: sandboxes, and the output of commands and files in them.
 //
 //	server.go   a session and its sandboxes
 //	tools.go    the tools: create, run, read, write, list, port, release
 //	handler.go  sessions over HTTP, at the hub's /mcp
-//	remote.go   one of them, its requests and its calls of the API
+//	remote.go   a session over HTTP, its requests and its calls of the API
 //
 // # Rules
 //
-//   - A session uses the sandboxes that it has created, and no others; their number is bounded.
-//   - They are released when the session ends. Should this process die first, their idle timeout ends them.
-//   - Over HTTP a session's calls of the API are made with the credentials of its agent's latest request, from its address; so that
-//     permissions, limits and the audit are those of REST.
-//   - A session's id is random, and for any other caller there is no such session: TestASessionIsItsCallers.
-//   - An agent that has no request under way for a while has left; its session ends: TestASessionThatIsLeftEnds.
-//   - Sessions are bounded in all and by caller, until their sandboxes are released; so are their requests, and calls of tools:
-//     TestI14SessionsAreBounded.
-//   - What a tool returns has a bound that suits a model's context; the rest is told to be left out.
+//   - A session uses only sandboxes that it has created; their number is bounded.
+//   - They are released when the session ends. If this process dies first, their idle timeout ends them.
+//   - Over HTTP, a session calls the API with the credentials of its agent's latest request, and from its address; so that permissions,
+//     limits and the audit are the same as for REST.
+//   - A session's id is random, and the session does not exist for any other caller: TestASessionIsItsCallers.
+//   - An agent that makes no request for a while has left, and its session ends: TestASessionThatIsLeftEnds.
+//   - The number of sessions is bounded, in total and by caller; a session counts until its sandboxes are released. Its requests and tool
+//     calls are bounded too: TestI14SessionsAreBounded.
+//   - The output of a tool is bounded to suit a model's context, and states if a part was omitted.
 package mcpserver

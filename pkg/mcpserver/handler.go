@@ -23,7 +23,7 @@ import (
 const (
 	// Path is where sessions are served over HTTP.
 	Path = "/mcp"
-	// Kind is the kind of the requests in the table of permissions.
+	// Kind is the kind of these requests in the table of permissions.
 	Kind = "mcp"
 
 	sessionHeader = "Mcp-Session-Id"
@@ -34,13 +34,13 @@ const (
 // HandlerOptions configure a Handler. All but Log are required.
 type HandlerOptions struct {
 	Dial Dial
-	// Caller names who makes a request. A session is its caller's.
+	// Caller returns the name of a request's caller. A session belongs to its caller.
 	Caller func(context.Context) string
-	// MaxSessions bounds the sessions of all callers, and MaxPerCaller those of each.
+	// MaxSessions bounds the sessions of all callers together, and MaxPerCaller those of each caller.
 	MaxSessions, MaxPerCaller int
-	// Session is what each session has; but for its Client and its Env, which a request names.
+	// Session are the options of each session, except for its Client and its Env, which a request names.
 	Session Options
-	// Patience ends a session whose agent has had no request under way for so long.
+	// Patience is how long a session lasts while its agent has no request in progress.
 	Patience time.Duration
 	Log      logr.Logger
 }
@@ -54,7 +54,7 @@ type Handler struct {
 	mu       sync.Mutex
 	sessions map[string]*remote
 	callers  *tally.Tally[string]
-	count    int // of sessions, those included that release their sandboxes
+	count    int // of sessions, including those that are releasing their sandboxes
 	over     bool
 	leaving  sync.WaitGroup
 }
@@ -64,11 +64,11 @@ func NewHandler(o HandlerOptions) *Handler {
 	h := &Handler{opts: o, schemas: mcp.NewSchemaCache(), sessions: map[string]*remote{}, callers: tally.New[string](o.MaxPerCaller)}
 	h.sdk = mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return remoteOf(r.Context()).server },
-		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}) // names and origins are checked before
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true}) // names and origins were already checked
 	return h
 }
 
-// Match returns nil for a request that is not for this handler.
+// Match returns the handler for a request, or nil if the request is not for this handler.
 func (h *Handler) Match(r *http.Request) http.Handler {
 	if h == nil || r.URL.EscapedPath() != Path {
 		return nil
@@ -79,7 +79,7 @@ func (h *Handler) Match(r *http.Request) http.Handler {
 // request is the handler of one request.
 type request struct{ *Handler }
 
-// Kind is that of the permission which a request needs.
+// Kind returns the kind that determines the permission for the request.
 func (request) Kind() string { return Kind }
 
 // ServeHTTP implements http.Handler.
@@ -114,14 +114,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 		defer s.exit()
 		if r.Method == http.MethodDelete {
-			s.end() // a call that is under way must not delay it
+			s.end() // do not wait for a running call
 		}
 	}
 	h.sdk.ServeHTTP(w, r)
 	return nil
 }
 
-// begin serves the first request of a session. What is no such request leaves no session.
+// begin serves the first request of a session. A request that does not initialize a session leaves none behind.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) error {
 	env, err := envOf(r)
 	if err != nil {
@@ -146,7 +146,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// envOf reads the Env that a session's sandboxes come from.
+// envOf returns the Env from which a session creates sandboxes.
 func envOf(r *http.Request) (string, error) {
 	query := r.URL.Query()
 	for name := range query {
@@ -163,7 +163,7 @@ func envOf(r *http.Request) (string, error) {
 
 const maxEnv = 512
 
-// open makes a session, which counts until its sandboxes are released.
+// open creates a session. It counts until its sandboxes are released.
 func (h *Handler) open(r *http.Request, env string) (*remote, error) {
 	caller := h.opts.Caller(r.Context())
 	h.mu.Lock()
@@ -196,8 +196,8 @@ func (h *Handler) open(r *http.Request, env string) (*remote, error) {
 	return s, nil
 }
 
-// originOf returns the origin by which a request came, as a proxy before this server or the connection tells. Its host has been checked
-// (--allowed-hosts); it serves to tell the same caller where ports are.
+// originOf returns the origin that the caller used, according to a proxy before this server or to the connection. Its host was already
+// checked (--allowed-hosts). It is used only to tell the same caller the URLs of ports.
 func originOf(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {

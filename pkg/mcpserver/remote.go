@@ -28,7 +28,7 @@ const (
 	bodyTimeout = 30 * time.Second
 )
 
-// Dial connects to the API within the process, as a caller at an address.
+// Dial connects to the API within the process, with the given caller address.
 type Dial func(ctx context.Context, from string) (net.Conn, error)
 
 type remoteKey struct{}
@@ -38,7 +38,7 @@ func remoteOf(ctx context.Context) *remote {
 	return s
 }
 
-// remote is a session over HTTP. Its calls of the API are made as its caller, with the credentials of the latest request.
+// remote is a session over HTTP. It calls the API as its caller, with the credentials of the latest request.
 type remote struct {
 	*Session
 	id, caller string
@@ -51,11 +51,11 @@ type remote struct {
 	userAgent string
 	requests  int
 	idle      *time.Timer        // runs while there are no requests
-	attached  *mcp.ServerSession // nil: not yet, or no more
+	attached  *mcp.ServerSession // nil: not attached yet, or closed
 	closing   bool
 }
 
-// enter notes a request. It reports whether there may be one more.
+// enter records the start of a request. It returns false if there are too many.
 func (s *remote) enter(r *http.Request) bool {
 	s.now.Lock()
 	defer s.now.Unlock()
@@ -73,7 +73,7 @@ func (s *remote) enter(r *http.Request) bool {
 	return true
 }
 
-// exit notes the end of a request. The last one's starts the time after which the agent counts as gone.
+// exit records the end of a request. After the last one, the patience timer starts.
 func (s *remote) exit() {
 	s.now.Lock()
 	defer s.now.Unlock()
@@ -96,7 +96,7 @@ func (s *remote) expire() {
 	}
 }
 
-// attach sets the session of the protocol. One that was closed meanwhile ends at once.
+// attach sets the protocol's session. If this session was closed in the meantime, it closes the protocol's session immediately.
 func (s *remote) attach(to *mcp.ServerSession) {
 	s.now.Lock()
 	s.attached = to
@@ -116,7 +116,7 @@ func (s *remote) detach() {
 	}
 }
 
-// close ends the session, and what it has under way.
+// close ends the session and its running calls.
 func (s *remote) close() {
 	s.end()
 	s.now.Lock()
@@ -134,7 +134,7 @@ func (s *remote) currentToken() (string, error) {
 	return s.token, nil
 }
 
-// transport makes a session's calls of the API, from its agent's address.
+// transport calls the API for a session, from its agent's address.
 type transport struct {
 	http.Transport
 	of *remote
@@ -164,7 +164,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (t *transport) close() { t.CloseIdleConnections() }
 
-// takeBody reads a request's body in full, in time.
+// takeBody reads the whole body of a request within a time limit.
 func takeBody(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))

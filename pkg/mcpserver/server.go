@@ -25,33 +25,33 @@ const releaseTimeout = 30 * time.Second
 // Options configure a Session.
 type Options struct {
 	Client *client.Client
-	// Env is where sandboxes come from unless a call names another one: NAME or NAMESPACE/NAME. Empty: each call names it.
+	// Env is the default Env for sandboxes, NAME or NAMESPACE/NAME. Empty: each call must name an Env.
 	Env string
-	// IdleTimeout ends sandboxes that are not used for so long.
+	// IdleTimeout is the idle timeout of the sandboxes.
 	IdleTimeout time.Duration
-	// MaxSandboxes is how many a session has at a time.
+	// MaxSandboxes is the maximum number of sandboxes that a session has at the same time.
 	MaxSandboxes int
-	// Origin is the API's, as the agent reaches it, such as https://hub.example. Empty: the client's.
+	// Origin is the API's origin for the agent, such as https://hub.example. Empty: the client's.
 	Origin  string
 	Version string
 }
 
-// maxCalls is how many tools a session uses at a time.
+// maxCalls is the maximum number of tool calls of a session at the same time.
 const maxCalls = 8
 
 // Session is one agent's use of sandboxes.
 type Session struct {
 	opts   Options
 	server *mcp.Server
-	ending context.Context // ends when the session does, and so do the calls of its tools
+	ending context.Context // ends with the session, and ends its tool calls
 	end    context.CancelFunc
-	tools  chan struct{} // holds one for each call of a tool
+	tools  chan struct{} // holds an entry for each running tool call
 
 	mu        sync.Mutex
 	sandboxes map[string]*client.Sandbox
 	creating  int
 	over      bool
-	calls     sync.WaitGroup // creates under way
+	calls     sync.WaitGroup // running creates
 }
 
 // New returns a Session that has not begun.
@@ -70,12 +70,12 @@ func newSession(o Options, of mcp.ServerOptions) *Session {
 func (s *Session) Run(ctx context.Context, transport mcp.Transport) error {
 	err := s.server.Run(ctx, transport)
 	if ctx.Err() != nil {
-		err = nil // it was told to end
+		err = nil // the session was ended on purpose
 	}
 	return errors.Join(err, s.leave(context.WithoutCancel(ctx)))
 }
 
-// leave releases what the session has, and what is still being created for it.
+// leave releases the session's sandboxes, including those that are still being created.
 func (s *Session) leave(ctx context.Context) error {
 	s.end()
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Session) create(ctx context.Context, request *sandboxv1.CreateSandboxRe
 	return sandbox, err
 }
 
-// sandbox returns one of the session, which a call need not name if there is only one.
+// sandbox returns a sandbox of the session. id may be empty if there is only one.
 func (s *Session) sandbox(id string) (*client.Sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -230,10 +230,10 @@ func (s *Session) own() (out listed) {
 	return out
 }
 
-// portNote says what a request to a port's URL needs. The credentials themselves are not told; because a model need not see them.
+// portNote says what a request to a port's URL requires. It does not contain the credentials, because a model need not see them.
 const portNote = "requests need the API key of this session's user, as the header Authorization: Bearer KEY"
 
-// toolPort makes nothing: each port of a sandbox can be reached by those who may reach the sandbox.
+// toolPort returns the URL of a port. It changes nothing: callers that may reach a sandbox may reach all its ports.
 func (s *Session) toolPort(_ context.Context, in portIn) (exposed, error) {
 	sandbox, err := s.sandbox(in.Sandbox)
 	if err != nil {
