@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package members is the one home of memberlist: which replicas of a hub are alive, and where their peer ports are.
+// Package members is the only package that uses memberlist. It reports which replicas of a hub are alive, and the addresses of their peer
+// ports.
 //
-// In: names to join by, a keyring. Out: the live replicas: name, peer address, version, load. These are hints: package peers proves who a
-// replica is by its certificate, and a wrong hint costs a hop.
+// In: names to join, a keyring. Out: the live replicas: name, peer address, version, load. These are hints: package peers verifies a
+// replica's identity by its certificate, and a wrong hint only costs a hop.
 //
-//   - Names are resolved again and again, and what they lead to is joined, so that parts of a federation that lost each other meet
-//     again: TestReplicasFindEachOther.
-//   - A replica that ends says so; one that is gone is noticed within seconds: TestAReplicaThatLeavesIsNoMember.
-//   - With a keyring, gossip is encrypted, and replicas without a key of it are not heard: TestGossipNeedsAKey. The file is reread: a key
-//     is added at the end everywhere, then moved to the first place everywhere, then the old one is removed: TestKeysRotate.
-//   - What a replica says about itself has 512 bytes at most, and what is not valid is ignored: TestMetaIsBounded.
-//   - Packets and streams of strangers are bounded before they reach memberlist (transport.go): TestI14GossipOfStrangersIsBounded.
+//   - Names are resolved periodically and their addresses are joined, so that separated parts of a federation find each other again:
+//     TestReplicasFindEachOther.
+//   - A replica that shuts down announces it; a replica that disappears is detected within seconds: TestAReplicaThatLeavesIsNoMember.
+//   - With a keyring, gossip is encrypted, and replicas without one of its keys are ignored: TestGossipNeedsAKey. The file is reread. To
+//     rotate: append a key everywhere, then move it to the first place everywhere, then remove the old one: TestKeysRotate.
+//   - The metadata of a replica has at most 512 bytes, and invalid metadata is ignored: TestMetaIsBounded.
+//   - Packets and streams from strangers are bounded before they reach memberlist (transport.go): TestI14GossipOfStrangersIsBounded.
 package members

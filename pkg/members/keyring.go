@@ -15,12 +15,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxKeys bounds a keyring: each message is tried with every key.
+// maxKeys bounds a keyring, because memberlist tries every key on each message.
 const maxKeys = 8
 
 var errKeyring = errors.New("the keyring is not valid")
 
-// ring is a keyring that follows its file.
+// ring is a keyring that is updated from its file.
 type ring struct {
 	file string
 	keys *memberlist.Keyring
@@ -60,7 +60,7 @@ func readKeys(file string) (raw []byte, keys [][]byte, err error) {
 	return raw, keys, nil
 }
 
-// reread takes over a changed file. While it is not valid, the keys stay.
+// reread applies a changed file. If the file is not valid, it keeps the keys.
 func (r *ring) reread() {
 	raw, keys, err := readKeys(r.file)
 	if err == nil && bytes.Equal(raw, r.raw) {

@@ -24,54 +24,55 @@ import (
 )
 
 const (
-	// joinEvery is how often a replica that knows no other one tries to join, and rejoinEvery how often any does.
+	// joinEvery is how often a replica that knows no other replica tries to join, and rejoinEvery how often every replica does.
 	joinEvery   = 2 * time.Second
 	rejoinEvery = 20 * time.Second
-	// updateEvery is how often a changed load is told, and the keyring reread.
+	// updateEvery is how often a changed load is published and the keyring is reread.
 	updateEvery  = 5 * time.Second
 	leaveTimeout = 2 * time.Second
 	lookup       = 5 * time.Second
-	// reclaim is how long the name of a replica that is gone is kept for its address; because a restarted Pod has another one.
+	// reclaim is how long the name of a dead replica is reserved for its address. It is short, because a restarted Pod has another address.
 	reclaim = 5 * time.Second
-	// maxMembers bounds the replicas that are known, and maxAddresses those to which a name may lead.
+	// maxMembers bounds the known replicas, and maxAddresses the addresses of a name.
 	maxMembers   = 256
 	maxAddresses = 256
 	maxVersion   = 100
 	maxAddress   = 260
-	// DefaultPort is that of gossip.
+	// DefaultPort is the default port of gossip.
 	DefaultPort = "7946"
 )
 
 // Options configure Members. Name, Bind, Peer and Log are required.
 type Options struct {
 	Name string
-	// Bind is the host:port of gossip, UDP and TCP. Without a host it is all addresses, and a private one is told to the others.
+	// Bind is the host:port of gossip, UDP and TCP. Without a host it listens on all addresses, and advertises a private one.
 	Bind string
-	// Join are names or addresses of replicas, with or without a port. A name may lead to many.
+	// Join are names or addresses of replicas, with or without a port. A name may have many addresses.
 	Join []string
-	// KeyringFile has keys of 16, 24 or 32 bytes in base64, one a line. The first one encrypts. Without a file gossip is plain.
+	// KeyringFile contains keys of 16, 24 or 32 bytes in base64, one per line. The first one encrypts. Without a file, gossip is not
+	// encrypted.
 	KeyringFile string
-	// Peer is the host:port at which other replicas call this one; without a host it is that of gossip.
+	// Peer is the host:port at which other replicas call this one. The default host is that of gossip.
 	Peer    string
 	Version string
-	// Load is what the replica has to do: clusters attached to it. nil: nothing.
+	// Load returns the load of the replica, which is the number of attached clusters; nil: 0.
 	Load func() int
-	// Degraded reports that this replica cannot do what others may, as without the store. nil: it can.
+	// Degraded reports whether this replica cannot do what others can, for example because it lacks the store; nil: it is not degraded.
 	Degraded func() bool
 	Log      logr.Logger
 }
 
-// Member is a replica that is alive, as far as gossip says.
+// Member is a replica that is alive according to gossip.
 type Member struct {
 	Name    string
-	Address string // of its peer port; empty: it told none that is valid
+	Address string // of its peer port; empty: it published none that is valid
 	Version string
 	Load    int
-	// Degraded: it says that it cannot do what others may.
+	// Degraded means that the replica reports that it cannot do what others can.
 	Degraded bool
 }
 
-// meta is what a replica tells about itself.
+// meta is the metadata that a replica publishes about itself.
 type meta struct {
 	Peer     string `json:"p"`
 	Version  string `json:"v,omitempty"`
@@ -79,7 +80,7 @@ type meta struct {
 	Degraded bool   `json:"d,omitempty"`
 }
 
-// Members is this replica among the others.
+// Members is this replica's membership in the group of replicas.
 type Members struct {
 	opts    Options
 	list    *memberlist.Memberlist
@@ -87,17 +88,17 @@ type Members struct {
 	meta    atomic.Pointer[[]byte]
 	changed chan struct{}
 
-	mu    sync.Mutex // a leaf; memberlist calls events with a lock of its own held
+	mu    sync.Mutex // a leaf lock: memberlist calls events while it holds its own lock
 	alive map[string]known
 }
 
-// known is a live replica. It is a copy; because memberlist changes its own without telling.
+// known is a live replica. It is a copy, because memberlist modifies its own data without notice.
 type known struct {
 	Member
 	gossip string // address
 }
 
-// Start joins the gossip. Run keeps it up, and ends it.
+// Start joins gossip. Run maintains the membership, and ends it.
 func Start(o Options) (*Members, error) {
 	m := &Members{opts: o, changed: make(chan struct{}, 1), alive: map[string]known{}}
 	if o.Name == "" || len(o.Name) > memberNameLimit {
@@ -161,7 +162,7 @@ func (m *Members) Address() string {
 	return m.alive[m.opts.Name].gossip
 }
 
-// Peers lists the live replicas, this one included, in no order.
+// Peers returns the live replicas, including this one, in no particular order.
 func (m *Members) Peers() []Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,10 +173,10 @@ func (m *Members) Peers() []Member {
 	return out
 }
 
-// Changed has a token after replicas came, went, or told something new.
+// Changed returns a channel that receives a value after replicas joined, left or changed their metadata.
 func (m *Members) Changed() <-chan struct{} { return m.changed }
 
-// Run joins the others until ctx ends, and then leaves them.
+// Run joins the other replicas until ctx ends, and then leaves.
 func (m *Members) Run(ctx context.Context) error {
 	join, update := time.NewTimer(0), time.NewTicker(updateEvery)
 	defer update.Stop()
@@ -204,7 +205,7 @@ func (m *Members) Run(ctx context.Context) error {
 	}
 }
 
-// Close ends gossip without a goodbye, where Run was not called. It may be called again.
+// Close ends gossip without announcing it, if Run was not called. It may be called repeatedly.
 func (m *Members) Close() error { return m.list.Shutdown() }
 
 func (m *Members) leave() error {
@@ -218,7 +219,7 @@ func (m *Members) leave() error {
 	return nil
 }
 
-// join joins those that the names lead to, and that are no members yet.
+// join joins the addresses of the names that are not members yet.
 func (m *Members) join(ctx context.Context) {
 	there := map[string]bool{}
 	m.mu.Lock()
@@ -247,7 +248,7 @@ func (m *Members) join(ctx context.Context) {
 	}
 }
 
-// resolve returns the addresses, with ports, that a name leads to.
+// resolve returns the addresses of a name, with ports.
 func resolve(ctx context.Context, name string) (addresses []string, err error) {
 	host, port, err := net.SplitHostPort(name)
 	if err != nil {
@@ -263,7 +264,7 @@ func resolve(ctx context.Context, name string) (addresses []string, err error) {
 	return addresses, err
 }
 
-// tell renders what this replica tells about itself, and reports whether that has changed.
+// tell encodes the metadata of this replica, and reports whether it changed.
 func (m *Members) tell() (changed bool) {
 	is := meta{Peer: m.opts.Peer, Version: m.opts.Version[:min(len(m.opts.Version), maxVersion)]}
 	if m.opts.Load != nil {
@@ -271,7 +272,7 @@ func (m *Members) tell() (changed bool) {
 	}
 	is.Degraded = m.opts.Degraded != nil && m.opts.Degraded()
 	told, err := json.Marshal(is)
-	if err != nil { // a version that is no text
+	if err != nil { // the version is not valid text
 		m.opts.Log.Error(err, "Cannot tell about this replica")
 		return false
 	}
@@ -281,7 +282,7 @@ func (m *Members) tell() (changed bool) {
 
 var errMeta = errors.New("what the replica tells is not valid")
 
-// read reads what a replica tells about itself, at the address of its gossip.
+// read parses the metadata of a replica whose gossip address is given.
 func read(told []byte, at net.IP) (Member, error) {
 	var is meta
 	if len(told) > memberlist.MetaMaxSize {
@@ -303,7 +304,7 @@ func read(told []byte, at net.IP) (Member, error) {
 	}, nil
 }
 
-// delegate tells memberlist what this replica tells about itself, and nothing else.
+// delegate provides this replica's metadata to memberlist, and nothing else.
 type delegate struct{ m *Members }
 
 func (d delegate) NodeMeta(limit int) []byte {
@@ -317,7 +318,7 @@ func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 func (delegate) LocalState(bool) []byte          { return nil }
 func (delegate) MergeRemoteState([]byte, bool)   {}
 
-// events note changes.
+// events receives changes from memberlist.
 type events struct{ m *Members }
 
 func (e events) note() {
@@ -327,7 +328,7 @@ func (e events) note() {
 	}
 }
 
-// keep takes over what a replica tells. Beyond a bound new replicas are left out.
+// keep stores the metadata of a replica. It ignores new replicas beyond maxMembers.
 func (e events) keep(n *memberlist.Node) {
 	one, err := read(n.Meta, n.Addr)
 	if err != nil {
@@ -355,7 +356,7 @@ func (e events) NotifyLeave(n *memberlist.Node) {
 }
 func (e events) NotifyUpdate(n *memberlist.Node) { e.keep(n) }
 
-// conflicts reports two replicas with one name.
+// conflicts reports two replicas with the same name.
 type conflicts struct{ log logr.Logger }
 
 func (c conflicts) NotifyConflict(existing, other *memberlist.Node) {
@@ -363,8 +364,8 @@ func (c conflicts) NotifyConflict(existing, other *memberlist.Node) {
 		"other", other.Address())
 }
 
-// logWriter passes memberlist's log on: what it calls an error or a warning can be cured by a person only if it lasts, so all of it is
-// for those who look. They are few a second; because what strangers send is logged too.
+// logWriter forwards memberlist's log. It logs memberlist's errors and warnings as info, because they need a person only if they last, and
+// all other lines as details. It limits the rate of errors and warnings, because strangers can cause them.
 type logWriter struct {
 	log   logr.Logger
 	paces *pace.Pace[struct{}]
@@ -381,7 +382,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	if w.paces.Take(struct{}{}, 1) > 0 {
-		w.paces.Take(struct{}{}, -1) // it is not written
+		w.paces.Take(struct{}{}, -1) // give back the charge of a line that is not written
 		return len(line), nil
 	}
 	w.log.Info(text)

@@ -19,20 +19,20 @@ import (
 	"navix.sh/atoll/pkg/tally"
 )
 
-// Bounds of what strangers send to the address of gossip (I14). memberlist has none: it takes up to 20 MiB of each stream before it can
-// decrypt it, any number of streams, and logs each packet that it cannot decrypt.
+// Bounds on what strangers send to the gossip address (I14). memberlist has none: it reads up to 20 MiB of each stream before it can
+// decrypt it, accepts any number of streams, and logs each packet that it cannot decrypt.
 const (
-	// maxStreams and maxStreamsPerAddress bound the streams at a time. A replica opens few, for less than a second each.
+	// maxStreams and maxStreamsPerAddress bound the concurrent streams. A replica opens few, for less than a second each.
 	maxStreams           = 64
 	maxStreamsPerAddress = 16
-	// maxStreamBytes bounds what is read from one: the state of all replicas, of up to 1 KiB each.
+	// maxStreamBytes bounds what is read from a stream, which contains the state of all replicas, of up to 1 KiB each.
 	maxStreamBytes = 256 << 10
 )
 
-// packets are what an address sends. A replica sends about fifty a second.
+// packets limits the packets from an address. A replica sends about fifty per second.
 var packets = pace.Limits{Rate: 200, All: 2000, Burst: 2 * time.Second, Least: 64}
 
-// transport is memberlist's own, with bounds.
+// transport is memberlist's transport with bounds.
 type transport struct {
 	*memberlist.NetTransport
 	clock    clock.Clock
@@ -46,7 +46,7 @@ type transport struct {
 	passing  sync.WaitGroup
 }
 
-// bindTries is how often a port is chosen that must be free for UDP and TCP.
+// bindTries is how often a port is chosen, which must be free for both UDP and TCP.
 const bindTries = 10
 
 func newTransport(host string, port int, logger *log.Logger) (*transport, error) {
@@ -77,8 +77,8 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
-// passPackets drops what an address sends too often. While all send too much nothing is read, and the kernel drops; because each read
-// costs a buffer of 64 KiB.
+// passPackets drops packets of an address that exceeds its rate. If all addresses together exceed theirs, it stops reading and the kernel
+// drops packets, because each read costs a buffer of 64 KiB.
 func (t *transport) passPackets() {
 	all := pace.New[struct{}](pace.Limits{Rate: packets.All, Burst: packets.Burst}, t.clock)
 	for {
@@ -107,7 +107,7 @@ func (t *transport) passPackets() {
 	}
 }
 
-// passStreams closes streams above their number.
+// passStreams closes streams beyond the limits.
 func (t *transport) passStreams() {
 	for {
 		select {
@@ -137,7 +137,7 @@ func (t *transport) passStreams() {
 	}
 }
 
-// Shutdown implements memberlist.Transport. What the inner transport still passes on while it ends is dropped.
+// Shutdown implements memberlist.Transport. It drops what the inner transport still delivers while it shuts down.
 func (t *transport) Shutdown() error {
 	ended := make(chan error, 1)
 	go func() { ended <- t.NetTransport.Shutdown() }()
@@ -164,7 +164,7 @@ func addressOf(addr net.Addr) netip.Addr {
 
 var errLargeStream = errors.New("more than gossip may send")
 
-// stream is a connection that is counted, and read up to a bound.
+// stream is a counted connection from which only a bounded number of bytes is read.
 type stream struct {
 	net.Conn
 	left  int
