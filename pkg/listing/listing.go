@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listing is pure: which sandboxes a list includes, in which order, which of their fields, and where its pages begin.
+// Package listing decides which sandboxes a list includes, in which order, with which fields, and where its pages begin. It is pure.
 //
-// In go requests of ListSandboxes and sandboxes; out come a Query and faults that name field, value and what is valid. Hub, worker
-// and watches use the same Query, so that a filter means the same everywhere.
+// In: requests of ListSandboxes, and sandboxes. Out: a Query, or faults that name field, value and what is valid. Hub, worker and watches
+// use the same Query, so that a filter has the same meaning everywhere.
 //
-//   - Between hub and worker a page token is a Position in plain text. Callers get it sealed: bound to the filters and the order,
-//     so that a token that is used with others is INVALID.
-//   - Orders are by what does not change about a sandbox; because a sandbox that moved between two pages would be missing, or
-//     twice there.
+//   - Between hub and worker a page token is a Position in plain text. Callers get a sealed token that is bound to the filters and the
+//     order, so that using it with others is INVALID.
+//   - Lists are ordered by fields of a sandbox that never change; because a sandbox that moved between two pages would be missing or listed
+//     twice.
 //   - Everything that a caller sends is bounded before it is parsed (I14).
 package listing
 
@@ -34,7 +34,7 @@ const (
 
 var stopReasons = []string{"Completed", "Canceled", "Released", "Failed"}
 
-// Query is a request whose filters are parsed.
+// Query is a request with parsed filters.
 type Query struct {
 	request  *sandboxv1.ListSandboxesRequest
 	labels   labels.Selector // nil: all
@@ -44,7 +44,7 @@ type Query struct {
 	after    Position
 }
 
-// Parse returns a request's Query, or everything that is wrong with it. Its page token is a Position, see Unseal.
+// Parse returns the Query of a request, or everything that is wrong with it. Its page token must be a Position; see Unseal.
 func Parse(r *sandboxv1.ListSandboxesRequest) (*Query, validate.Faults) {
 	q := &Query{request: r}
 	var f validate.Faults
@@ -60,7 +60,7 @@ func Parse(r *sandboxv1.ListSandboxesRequest) (*Query, validate.Faults) {
 	return q, f
 }
 
-// Size is the most sandboxes that a page has.
+// Size returns the maximum number of sandboxes in a page.
 func (q *Query) Size() int {
 	if q.request.GetPageSize() <= 0 {
 		return DefaultPage
@@ -95,7 +95,7 @@ func (q *Query) Includes(s *sandboxv1.Sandbox) bool {
 	return q.Concerns(s) && q.inPhase(s) && q.Selects(s)
 }
 
-// Concerns reports whether a sandbox meets the filters by what never changes about it.
+// Concerns reports whether a sandbox meets the filters on fields that never change.
 func (q *Query) Concerns(s *sandboxv1.Sandbox) bool {
 	r := q.request
 	is := func(want, got string) bool { return want == "" || want == got }

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// mask names fields of a message, and of the messages in it; a nil one names all.
+// mask is a set of fields of a message, and of nested messages; nil means all fields.
 type mask map[protoreflect.Name]mask
 
 func parseMask(f *validate.Faults, paths []string) mask {
@@ -45,7 +45,7 @@ func parseMask(f *validate.Faults, paths []string) mask {
 	return all
 }
 
-// resolve returns the fields on a path, or what is valid instead.
+// resolve returns the fields on a path, or a description of the valid ones.
 func resolve(d protoreflect.MessageDescriptor, path string) (names []protoreflect.Name, valid string) {
 	segments := strings.Split(path, ".")
 	for i, segment := range segments {
@@ -84,7 +84,7 @@ func validPaths(d protoreflect.MessageDescriptor, under, wrong string) string {
 	return "one of: " + list
 }
 
-// add names a field. A field as a whole includes its parts.
+// add adds a field. A whole field includes its parts.
 func (m mask) add(names []protoreflect.Name) {
 	sub, known := m[names[0]]
 	switch {
@@ -100,7 +100,7 @@ func (m mask) add(names []protoreflect.Name) {
 	}
 }
 
-// of returns the named fields of a message, which it shares.
+// of returns a message with only the fields of the mask. It shares their values.
 func (m mask) of(from protoreflect.Message) protoreflect.Message {
 	to := from.New()
 	from.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
@@ -116,7 +116,7 @@ func (m mask) of(from protoreflect.Message) protoreflect.Message {
 	return to
 }
 
-// Masked returns a sandbox with the fields that the caller wants. It may share them.
+// Masked returns a sandbox with only the fields that the caller asked for. It may share them with s.
 func (q *Query) Masked(s *sandboxv1.Sandbox) *sandboxv1.Sandbox {
 	if q.mask == nil || s == nil {
 		return s

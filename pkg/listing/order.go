@@ -14,18 +14,18 @@ import (
 
 // Position is a place in the order of a list.
 type Position struct {
-	key string // by which the list is ordered; empty in the order of ids
+	key string // value of the field that orders the list; empty in the order of ids
 	ID  string
 }
 
-// order is by a key and then by id.
+// order is an order by a key and then by id.
 type order struct {
 	name string // as callers write it
 	key  func(*sandboxv1.Sandbox) string
 	desc bool
 }
 
-// orders are by what does not change about a sandbox.
+// orders are by fields of a sandbox that never change.
 var orders = []order{
 	{name: "id", key: func(*sandboxv1.Sandbox) string { return "" }},
 	{name: "claimedAt", key: claimedAt},
@@ -36,7 +36,7 @@ var orders = []order{
 	{name: "user", key: (*sandboxv1.Sandbox).GetUser},
 }
 
-// claimedAt is a time that sorts as text. A sandbox without one comes first.
+// claimedAt returns the claim time in a form that sorts as text. A sandbox without one comes first.
 func claimedAt(s *sandboxv1.Sandbox) string {
 	at := s.GetClaimedAt()
 	if at == nil || !at.IsValid() || at.GetSeconds() < 0 {
@@ -71,7 +71,7 @@ func parseOrder(f *validate.Faults, text string, ended bool) order {
 	return o
 }
 
-// byID reports whether the order is the one in which sandboxes were claimed, which needs nothing but ids.
+// byID reports whether the order is ascending by id, which is the order of claiming and requires only ids.
 func (o order) byID() bool { return o.name == orders[0].name && !o.desc }
 
 func (o order) compare(a, b Position) int {
@@ -82,10 +82,10 @@ func (o order) compare(a, b Position) int {
 	return c
 }
 
-// maxPosition bounds a position's text: a key has two names at most.
+// maxPosition bounds the text of a position. A key consists of at most two names.
 const maxPosition = 1024
 
-// parse returns the position that a text describes. No text is before everything.
+// parse returns the position in a text. The empty text is before everything.
 func (o order) parse(text string) (p Position, ok bool) {
 	if text == "" || o.byID() {
 		return Position{ID: text}, true
@@ -94,7 +94,7 @@ func (o order) parse(text string) (p Position, ok bool) {
 	return p, ok && p.ID != "" && len(text) <= maxPosition
 }
 
-// text is what parse reads. In the order of ids it is an id, as hubs and workers of earlier versions expect it.
+// text returns the text that parse accepts. In the order of ids it is an id, as earlier versions of hub and worker expect.
 func (o order) text(p Position) string {
 	if o.byID() {
 		return p.ID
@@ -105,24 +105,24 @@ func (o order) text(p Position) string {
 // ByID reports whether the list is in the order of ids.
 func (q *Query) ByID() bool { return q.order.byID() }
 
-// At returns the place of a sandbox.
+// At returns the position of a sandbox.
 func (q *Query) At(s *sandboxv1.Sandbox) Position {
 	return Position{key: q.order.key(s), ID: s.GetId()}
 }
 
-// Compare compares places in the order of the list.
+// Compare compares positions in the order of the list.
 func (q *Query) Compare(a, b Position) int { return q.order.compare(a, b) }
 
-// Reaches reports whether the page can include what is at a place: it is after the page token.
+// Reaches reports whether the page can include a position, which is the case if it is after the page token.
 func (q *Query) Reaches(p Position) bool {
 	return q.request.GetPageToken() == "" || q.order.compare(p, q.after) > 0
 }
 
-// Token returns a place as the page token between hub and worker.
+// Token returns a position as the page token between hub and worker.
 func (q *Query) Token(p Position) string { return q.order.text(p) }
 
-// Page checks a page of another process: it is in order and after the page token, and where it says that there is more, that is
-// not before its last sandbox. next is nil if there is no more.
+// Page checks a page from another process: it must be in order and after the page token, and its next page must not begin before its last
+// sandbox. next is nil if there is no next page.
 func (q *Query) Page(sandboxes []*sandboxv1.Sandbox, token string) (next *Position, err error) {
 	last, begun := q.after, q.request.GetPageToken() != ""
 	for _, s := range sandboxes {

@@ -56,10 +56,10 @@ func parseLabels(f *validate.Faults, text string) labels.Selector {
 	return selector
 }
 
-// requirement is one on metadata, whose keys and values are any text.
+// requirement is a requirement on metadata, whose keys and values may be any text.
 type requirement struct {
 	key, value string
-	valued     bool // with =, else whether the key is there
+	valued     bool // whether it has a value, with =; else only the key must exist
 	negated    bool
 }
 

@@ -26,7 +26,7 @@ const (
 	maxSealed  = 2 * (maxPosition + 64)
 )
 
-// kind begins what is sealed.
+// kind is the first byte of a sealed text.
 type kind byte
 
 const (
@@ -34,7 +34,7 @@ const (
 	ofMark kind = 2
 )
 
-// Seal returns a page token of Query.Token for the request's caller.
+// Seal seals a page token of Query.Token for the request's caller.
 func Seal(r *sandboxv1.ListSandboxesRequest, token string) string {
 	if token == "" {
 		return ""
@@ -42,7 +42,7 @@ func Seal(r *sandboxv1.ListSandboxesRequest, token string) string {
 	return seal(ofPage, digest(r), []byte(token))
 }
 
-// Unseal returns a caller's request with the page token for Parse.
+// Unseal returns a caller's request with its page token in the form for Parse.
 func Unseal(r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesRequest, validate.Faults) {
 	var f validate.Faults
 	plain := proto.CloneOf(r)
@@ -57,7 +57,7 @@ func Unseal(r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesRequest,
 	return plain, f
 }
 
-// Mark is how far a watch has come: the revision of a copy of what is watched.
+// Mark is the position of a watch: the revision of a copy of the watched sandboxes.
 type Mark struct {
 	Copy, Revision uint64
 }
@@ -68,12 +68,12 @@ type Marks struct{ digest []byte }
 // MarksOf returns the Marks of a watch's request.
 func MarksOf(r *sandboxv1.ListSandboxesRequest) Marks { return Marks{digest(r)} }
 
-// Seal returns a mark for the watch's caller.
+// Seal returns a mark in the form for the watch's caller.
 func (m Marks) Seal(at Mark) string {
 	return seal(ofMark, m.digest, binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, at.Copy), at.Revision))
 }
 
-// UnsealMark returns the mark of a caller's request; nil if it has none.
+// UnsealMark returns the mark in a caller's request, or nil if there is none.
 func UnsealMark(r *sandboxv1.ListSandboxesRequest) (*Mark, validate.Faults) {
 	var f validate.Faults
 	if r.GetResumeToken() == "" {
@@ -102,16 +102,16 @@ func unseal(k kind, r *sandboxv1.ListSandboxesRequest, text string) ([]byte, boo
 	return data[1+digestSize:], true
 }
 
-// digest is over what must not change between the pages of a list.
+// digest returns a hash of the fields that must not change between the pages of a list.
 func digest(r *sandboxv1.ListSandboxesRequest) []byte {
 	same := proto.CloneOf(r)
 	same.PageSize, same.PageToken, same.ReadMask, same.ResumeToken, same.Watch = 0, "", nil, "", false
-	data, _ := proto.MarshalOptions{Deterministic: true}.Marshal(same) // of text that is valid, as the request came with
+	data, _ := proto.MarshalOptions{Deterministic: true}.Marshal(same) // cannot fail: the text was valid when the request arrived
 	sum := sha256.Sum256(data)
 	return sum[:digestSize]
 }
 
-// OfWatch returns the list whose filters a watch has, with its resume token for UnsealMark alone.
+// OfWatch returns the list request with the filters of a watch. Its resume token is only for UnsealMark.
 func OfWatch(r *sandboxv1.WatchSandboxesRequest) (*sandboxv1.ListSandboxesRequest, validate.Faults) {
 	var f validate.Faults
 	f.Check(r.GetPhase() != sandboxv1.Phase_ENDED, "phase", r.GetPhase().String(),
@@ -123,7 +123,7 @@ func OfWatch(r *sandboxv1.WatchSandboxesRequest) (*sandboxv1.ListSandboxesReques
 	}, f
 }
 
-// Watch returns the watch that a list over REST asks for, or the parameters that a watch does not have.
+// Watch returns the watch that a list request over REST asks for, or faults for parameters that a watch does not support.
 func Watch(r *sandboxv1.ListSandboxesRequest) (*sandboxv1.WatchSandboxesRequest, validate.Faults) {
 	var f validate.Faults
 	given := map[string]string{"pageToken": r.GetPageToken(), "orderBy": r.GetOrderBy(), "stopReason": r.GetStopReason()}
