@@ -9,8 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Differing returns the names of the fields in which two messages of one type differ, as JSON has them. It tells no values; because
-// they may be secret.
+// Differing returns the JSON names of the fields in which two messages of the same type differ. It returns no values, which may be secret.
 func Differing(a, b proto.Message) (names []string) {
 	x, y := a.ProtoReflect(), b.ProtoReflect()
 	fields := x.Descriptor().Fields()
@@ -22,7 +21,7 @@ func Differing(a, b proto.Message) (names []string) {
 	return names
 }
 
-// KeyConflict is the error of a claim key that was used with other values of these parameters; none if they are not known.
+// KeyConflict returns the error for a claim key that was used with other values of these parameters; differ is empty if they are unknown.
 func KeyConflict(key string, differ []string) *Error {
 	if len(differ) == 0 {
 		return New(ClaimKeyConflict, "claim key %q was used with other parameters before; another claim needs another key", key)

@@ -14,8 +14,8 @@ import (
 // ContentType is the media type of a problem document.
 const ContentType = "application/problem+json"
 
-// Header names the reason in a response that Write wrote; because an application in a sandbox may respond with problems of its own, from
-// which package reach removes it.
+// Header contains the reason in a response that Write wrote. It distinguishes such a response from one of an application in a sandbox,
+// which may contain a problem too: package reach removes this header from it.
 const Header = "X-Atoll-Problem"
 
 // document is an RFC 9457 problem with Atoll's extension members.
@@ -29,10 +29,10 @@ type document struct {
 	ClaimKey string  `json:"claimKey,omitempty"`
 }
 
-// Write responds to an HTTP request with e. Retry-After is whole seconds, rounded up, and always present on 503.
+// Write sends e as an HTTP response. Retry-After is in whole seconds, rounded up, and always present on 503.
 func (e *Error) Write(w http.ResponseWriter) { e.WriteStatus(w, e.Reason.HTTPStatus()) }
 
-// WriteStatus is Write with a status that REST has and gRPC has not.
+// WriteStatus is Write with an HTTP status that has no equivalent in gRPC.
 func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 	retry := e.RetryAfter.Seconds()
 	if retry <= 0 && code == http.StatusServiceUnavailable {
@@ -52,7 +52,7 @@ func (e *Error) WriteStatus(w http.ResponseWriter, code int) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// Document returns what Write writes, without a response.
+// Document returns the body that Write sends.
 func (e *Error) Document() ([]byte, error) { return e.document(e.Reason.HTTPStatus()) }
 
 func (e *Error) document(code int) ([]byte, error) {

@@ -4,7 +4,7 @@ package problem
 
 import "strings"
 
-// Nearest returns the name that is most like a wrong one; "" if none is.
+// Nearest returns the name that is most similar to a wrong one, or "" if none is similar.
 func Nearest(wrong string, names []string) string {
 	wrong = strings.ToLower(wrong)
 	best, least := "", (len(wrong)+2)/3+1
@@ -12,7 +12,7 @@ func Nearest(wrong string, names []string) string {
 		lower := strings.ToLower(name)
 		distance := edits(wrong, lower)
 		if len(wrong) > 2 && strings.Contains(lower, wrong) || len(lower) > 2 && strings.HasPrefix(wrong, lower) {
-			distance = min(distance, 1) // as cluster in clusterId, or env in environment
+			distance = min(distance, 1) // such as cluster in clusterId, or env in environment
 		}
 		if distance < least {
 			best, least = name, distance
@@ -24,7 +24,7 @@ func Nearest(wrong string, names []string) string {
 // maxCompared bounds the work for a name that a caller sent.
 const maxCompared = 64
 
-// edits is the least number of insertions, deletions and changes of a byte, and swaps of neighbours, that make b of a.
+// edits returns the minimum number of insertions, deletions, changes and swaps of adjacent bytes that turn a into b.
 func edits(a, b string) int {
 	if len(a) > maxCompared || len(b) > maxCompared {
 		return maxCompared

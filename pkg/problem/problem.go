@@ -23,7 +23,7 @@ import (
 // Domain is the ErrorInfo domain of every error of Atoll.
 const Domain = "atoll.navix.sh"
 
-// ValidDuration says what is valid for a duration. Its examples fit the timeout of a hook as well, which is at most 5m.
+// ValidDuration describes a valid duration. Its examples are also valid for the timeout of a hook, which is at most 5m.
 const ValidDuration = `a duration such as "90s" or "5m"`
 
 // Reason is the machine-readable cause of an error.
@@ -35,12 +35,12 @@ const (
 	Unauthenticated Reason = "UNAUTHENTICATED"
 	Forbidden       Reason = "FORBIDDEN"
 	NotFound        Reason = "NOT_FOUND"
-	// Misconfigured: a retry does not help; because only a person can cure the cause.
+	// Misconfigured: a retry does not help, because a person must fix the cause.
 	Misconfigured    Reason = "MISCONFIGURED"
 	ClaimKeyConflict Reason = "CLAIM_KEY_CONFLICT"
 	QueueFull        Reason = "QUEUE_FULL"
 	RateLimited      Reason = "RATE_LIMITED"
-	// Quota: the caller's team or key has as much as it may have.
+	// Quota: the caller's team or key has reached its limit.
 	Quota          Reason = "QUOTA"
 	NoCapacity     Reason = "NO_CAPACITY"
 	Recovering     Reason = "RECOVERING"
@@ -58,13 +58,13 @@ const (
 // RetrySoon is the retry delay of a transient error.
 const RetrySoon = 2 * time.Second
 
-// kind is what follows from a reason.
+// kind contains the properties of a reason.
 type kind struct {
 	code    codes.Code
 	http    int
-	exit    int           // of atollctl, as docs/sandboxes.md lists them
-	retry   time.Duration // delay that a worker's refusal advises; zero: none
-	ofClaim bool          // a worker's refusal concerns the claim, so that the caller sees the reason
+	exit    int           // exit code of atollctl, as listed in docs/sandboxes.md
+	retry   time.Duration // delay that a worker's refusal recommends; zero: none
+	ofClaim bool          // a worker's refusal is about the claim, so the caller sees the reason
 }
 
 var kinds = map[Reason]kind{
@@ -87,7 +87,7 @@ var kinds = map[Reason]kind{
 	Internal:         {code: codes.Internal, http: http.StatusInternalServerError, exit: 1},
 }
 
-// kind returns Internal's for a reason of a newer peer.
+// kind returns the kind of Internal for an unknown reason of a newer peer.
 func (r Reason) kind() kind {
 	if k, ok := kinds[r]; ok {
 		return k
@@ -102,16 +102,16 @@ func Reasons() []Reason {
 	})
 }
 
-// Code is the gRPC status code of the reason.
+// Code returns the gRPC status code of the reason.
 func (r Reason) Code() codes.Code { return r.kind().code }
 
-// HTTPStatus is the HTTP status of the reason.
+// HTTPStatus returns the HTTP status of the reason.
 func (r Reason) HTTPStatus() int { return r.kind().http }
 
-// ExitCode is the exit code of atollctl.
+// ExitCode returns the exit code of atollctl.
 func (r Reason) ExitCode() int { return r.kind().exit }
 
-// RetryAfter is the delay that a refusal of the reason advises; zero: none.
+// RetryAfter returns the delay that a refusal with this reason recommends; zero: none.
 func (r Reason) RetryAfter() time.Duration { return r.kind().retry }
 
 // OfClaim reports whether a worker's refusal of the reason concerns the claim and not the worker.
@@ -124,7 +124,7 @@ type Field struct {
 	Valid string `json:"valid"` // what is valid
 }
 
-// violation is the reason of every violation of a field: a constant, as google.rpc.BadRequest asks for.
+// violation is the reason in every field violation. It is a constant, as google.rpc.BadRequest requires.
 const violation = "INVALID_VALUE"
 
 // between separates a value from what is valid.
@@ -132,7 +132,7 @@ const between = " is not valid, want "
 
 func (f Field) describe() string { return strconv.Quote(f.Value) + between + f.Valid }
 
-// fieldOf reads what GRPCStatus wrote, or an older peer, which put the value into the reason.
+// fieldOf parses a violation that GRPCStatus wrote, or one of an older peer, which put the value into the reason.
 func fieldOf(v *errdetails.BadRequest_FieldViolation) Field {
 	f := Field{Field: v.GetField(), Value: v.GetReason(), Valid: v.GetDescription()}
 	if v.GetReason() != violation {
@@ -150,7 +150,7 @@ func fieldOf(v *errdetails.BadRequest_FieldViolation) Field {
 	return f
 }
 
-// Error is a refusal or failure that the caller can act on.
+// Error is an error that the caller can act on.
 type Error struct {
 	Reason     Reason
 	Message    string
@@ -166,12 +166,12 @@ func New(reason Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: Plain(err.Error()), cause: errors.Unwrap(err)}
 }
 
-// InvalidField refuses one field of a request.
+// InvalidField returns an error about one field of a request.
 func InvalidField(field, value, valid string) *Error {
 	return InvalidFields(Field{Field: field, Value: value, Valid: valid})
 }
 
-// InvalidFields refuses several fields of a request at once.
+// InvalidFields returns an error about several fields of a request.
 func InvalidFields(fields ...Field) *Error {
 	parts := make([]string, 0, len(fields))
 	for _, f := range fields {
@@ -180,10 +180,10 @@ func InvalidFields(fields ...Field) *Error {
 	return &Error{Reason: Invalid, Message: strings.Join(parts, "; "), Fields: fields}
 }
 
-// rpcError is how grpc-go begins the text of an error.
+// rpcError matches the prefix of grpc-go's errors.
 var rpcError = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
-// Plain removes from an error's text what only tells that the error came over gRPC.
+// Plain removes the prefixes of grpc-go from an error's text.
 func Plain(text string) string {
 	if !strings.Contains(text, "rpc error:") {
 		return text
@@ -201,7 +201,7 @@ func (e *Error) Error() string { return string(e.Reason) + ": " + e.Message }
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// GRPCStatus lets the grpc status package read an *Error.
+// GRPCStatus converts e to a gRPC status. The status package calls it.
 func (e *Error) GRPCStatus() *status.Status {
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: Domain}
 	if e.ClaimKey != "" {
@@ -229,8 +229,8 @@ func (e *Error) GRPCStatus() *status.Status {
 	return st
 }
 
-// FromError returns err as an *Error: the one that it wraps, the one in its gRPC status, or one made of its status code. It
-// returns nil for nil.
+// FromError converts err to an *Error: the one that it wraps, the one in its gRPC status, or one derived from its status code. It returns
+// nil for nil.
 func FromError(err error) *Error {
 	if err == nil {
 		return nil
@@ -246,14 +246,14 @@ func FromError(err error) *Error {
 	return FromStatus(st, err)
 }
 
-// FromStatus reads the details that GRPCStatus wrote.
+// FromStatus converts a status with the details that GRPCStatus wrote.
 func FromStatus(st *status.Status, cause error) *Error {
 	e := &Error{Reason: reasonOf(st.Code()), Message: Plain(st.Message()), cause: cause}
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
-				if _, known := kinds[Reason(d.GetReason())]; known { // else of a newer peer: the code is enough
+				if _, known := kinds[Reason(d.GetReason())]; known { // unknown reasons are of a newer peer; the code suffices then
 					e.Reason = Reason(d.GetReason())
 				}
 				e.ClaimKey = d.GetMetadata()["claimKey"]
