@@ -15,17 +15,17 @@ import (
 )
 
 var (
-	// ErrDamaged: an envelope is not, or no longer, what was sealed for its place.
+	// ErrDamaged: an envelope is not what was sealed for its place.
 	ErrDamaged = errors.New("the envelope is damaged")
 	// ErrNoKey: the key-encryption key of an envelope is missing.
 	ErrNoKey = errors.New("the encryption key is missing")
-	// ErrWrongKey: the key of that name is another one.
+	// ErrWrongKey: there is a key of that name with a different secret.
 	ErrWrongKey = errors.New("the encryption key is another one of that name")
 )
 
-// Provider holds key-encryption keys, and encrypts data keys with them: a file, or a key management service.
+// Provider holds key-encryption keys and encrypts data keys with them. It is a file or a key management service.
 type Provider interface {
-	// Current is the name of the key that encrypts.
+	// Current returns the name of the key that encrypts.
 	Current() string
 	// Wrap encrypts a data key, and returns the name of the key that it used.
 	Wrap(ctx context.Context, dataKey []byte) (name string, wrapped []byte, err error)
@@ -35,15 +35,15 @@ type Provider interface {
 
 const (
 	keySize = 32
-	// maxSealed is how many values are sealed with one data key.
+	// maxSealed is the maximum number of values that one data key encrypts.
 	maxSealed = 1 << 30
-	// maxKnown bounds the data keys that are kept unwrapped.
+	// maxKnown bounds the cached, unwrapped data keys.
 	maxKnown = 1024
 	// maxWrapped bounds a wrapped data key; a key management service's is longer than a file's.
 	maxWrapped = 4096
 )
 
-// magic begins every envelope: no JSON and no protobuf message begins with NUL.
+// magic is the prefix of every envelope. No JSON and no protobuf message starts with NUL.
 var magic = []byte{0, 'e', 'v', 1}
 
 // Sealer seals and opens values. All methods are safe for concurrent use.
@@ -57,7 +57,7 @@ type Sealer struct {
 
 // dataKey is a key for values, ready to use.
 type dataKey struct {
-	name   string // of the key that wraps it
+	name   string // name of the key that wraps it
 	header []byte
 	aead   cipher.AEAD
 	sealed int
@@ -66,7 +66,7 @@ type dataKey struct {
 // New returns a Sealer with the keys of a provider.
 func New(p Provider) *Sealer { return &Sealer{provider: p, known: map[string]cipher.AEAD{}} }
 
-// Current is the name of the key that Seal uses.
+// Current returns the name of the key that Seal uses.
 func (s *Sealer) Current() string { return s.provider.Current() }
 
 // Seal encrypts a value for a place.
@@ -80,7 +80,7 @@ func (s *Sealer) Seal(ctx context.Context, place string, value []byte) ([]byte, 
 	return key.aead.Seal(out, nil, value, associated(key.header, place)), nil
 }
 
-// Open decrypts the envelope of a place.
+// Open decrypts an envelope that was sealed for a place.
 func (s *Sealer) Open(ctx context.Context, place string, sealed []byte) ([]byte, error) {
 	e, err := parse(sealed)
 	if err != nil {
@@ -97,13 +97,13 @@ func (s *Sealer) Open(ctx context.Context, place string, sealed []byte) ([]byte,
 	return value, nil
 }
 
-// KeyOf returns the name of the key that an envelope was sealed with; false for anything but an envelope.
+// KeyOf returns the name of the key with which an envelope was sealed, or false if the value is not an envelope.
 func KeyOf(sealed []byte) (name string, ok bool) {
 	e, err := parse(sealed)
 	return e.name, err == nil
 }
 
-// writing returns the data key for the next value.
+// writing returns the data key for the next value to seal.
 func (s *Sealer) writing(ctx context.Context) (*dataKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Sealer) reading(ctx context.Context, e parsed) (cipher.AEAD, error) {
 	return aead, nil
 }
 
-// remember is called with mu held.
+// remember caches a data key. The caller holds mu.
 func (s *Sealer) remember(header []byte, aead cipher.AEAD) {
 	if len(s.known) >= maxKnown {
 		clear(s.known)
@@ -165,7 +165,7 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// associated is what an envelope's encryption authenticates beside the value.
+// associated returns the additional data that the encryption of an envelope authenticates.
 func associated(header []byte, place string) []byte {
 	return append(bytes.Clone(header), place...)
 }
@@ -207,7 +207,7 @@ func parse(sealed []byte) (e parsed, err error) {
 	return e, nil
 }
 
-// cut reads a length of size bytes, and as many bytes as it says.
+// cut reads a length of size bytes, and then that many bytes.
 func cut(data []byte, size int) (part, rest []byte, ok bool) {
 	if len(data) < size {
 		return nil, nil, false

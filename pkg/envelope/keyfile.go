@@ -38,13 +38,13 @@ type KeyFile struct {
 	mu      sync.RWMutex
 	current string
 	listed  []string
-	keys    map[string]fileKey // those of the file, and those that were in it
+	keys    map[string]fileKey // keys that are or were in the file
 	last    []byte
 }
 
 type fileKey struct {
 	secret []byte
-	print  []byte // tells another key of the same name from damage
+	print  []byte // distinguishes another secret of the same name from damage
 	aead   cipher.AEAD
 }
 
@@ -78,7 +78,7 @@ func Open(path string) (*Sealer, error) {
 	return New(keys), nil
 }
 
-// Reread takes up a changed file. After an error the keys are those from before.
+// Reread loads a changed file. After an error the previous keys stay in use.
 func (f *KeyFile) Reread() (changed bool, err error) {
 	data, err := os.ReadFile(f.path)
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *KeyFile) Reread() (changed bool, err error) {
 	return true, nil
 }
 
-// differ refuses another secret under a known name.
+// differ rejects another secret under a known name.
 func (f *KeyFile) differ(keys map[string]fileKey) error {
 	for name, key := range keys {
 		if before, ok := f.keys[name]; ok && !bytes.Equal(before.secret, key.secret) {
@@ -111,7 +111,7 @@ func (f *KeyFile) differ(keys map[string]fileKey) error {
 	return nil
 }
 
-// parseKeys never quotes a secret.
+// parseKeys parses a file of keys. Its errors never contain a secret.
 func parseKeys(data []byte) (names []string, keys map[string]fileKey, err error) {
 	if len(data) > maxKeyFile {
 		return nil, nil, fmt.Errorf("it has %d bytes, want at most %d", len(data), maxKeyFile)
@@ -155,7 +155,7 @@ func (f *KeyFile) Current() string {
 	return f.current
 }
 
-// Names lists the keys of the file, in order.
+// Names returns the names of the keys in the file, in order.
 func (f *KeyFile) Names() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -189,7 +189,7 @@ func (f *KeyFile) Unwrap(_ context.Context, name string, wrapped []byte) ([]byte
 	return dataKey, nil
 }
 
-// fingerprint identifies a secret and tells nothing of it.
+// fingerprint identifies a secret without revealing it.
 func fingerprint(secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte("atoll encryption key"))
