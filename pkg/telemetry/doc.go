@@ -16,9 +16,10 @@
 //
 // Rules:
 //
-//   - Without an endpoint there is no span: Start is one lookup and allocates nothing. A span's provider is its parent's, so packages need
-//     no option.
-//   - A span has names of objects, outcomes and reasons; no claim key (only its hash), user, token, error message or part of a body.
-//   - A caller's traceparent is continued, its baggage not.
+//   - Without an endpoint there are no spans: Start is one lookup and allocates nothing. A span uses its parent's provider, so packages
+//     need no option.
+//   - A span contains names of objects, outcomes and reasons. It contains no claim key (only its hash), user, token, error message or part
+//     of a body.
+//   - A caller's traceparent is continued, but not its baggage.
 //   - otelgrpc is not used; because REST calls have no gRPC connection, and spans of streams would last for days.
 package telemetry

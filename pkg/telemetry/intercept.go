@@ -17,8 +17,8 @@ import (
 // ours is the prefix of methods that get a span; health checks and reflection get none.
 const ours = "/atoll.sandbox.v1."
 
-// Unary begins the span of every call of the public API, as a child of the caller's span. With a nil provider it only passes on
-// the caller's trace, if any.
+// Unary starts a span for every call of the public API, as a child of the caller's span. With a nil provider it only propagates the
+// caller's trace, if there is one.
 func Unary(provider trace.TracerProvider) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		ctx = fromCaller(ctx)
@@ -38,7 +38,7 @@ func Unary(provider trace.TracerProvider) grpc.UnaryServerInterceptor {
 	}
 }
 
-// fromCaller reads the trace in a call's metadata. The gateway copies HTTP's headers there.
+// fromCaller extracts the trace from a call's metadata, into which the gateway copies HTTP headers.
 func fromCaller(ctx context.Context) context.Context {
 	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	if len(parent) == 0 {

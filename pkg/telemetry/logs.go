@@ -18,12 +18,12 @@ import (
 // LogLine is one line of a log that a collector keeps.
 type LogLine struct {
 	Time time.Time
-	Name string // of the kind of line
+	Name string // name of the kind of line
 	Body string
 }
 
-// Logs sends lines to a collector, by OTLP. One goroutine uses it. It has no queue of its own: Export returns once the collector has
-// the lines, or why it has not.
+// Logs sends lines to an OTLP collector. It is used by one goroutine and has no queue of its own: Export returns when the collector has the
+// lines, or with the error.
 type Logs struct {
 	exporter sdklog.Exporter
 	provider *sdklog.LoggerProvider
@@ -31,7 +31,7 @@ type Logs struct {
 	records  []sdklog.Record
 }
 
-// OpenLogs connects to the collector of the traces, or that of OTEL_EXPORTER_OTLP_LOGS_ENDPOINT. It does not wait for the connection.
+// OpenLogs connects to the collector of the traces, or to that in OTEL_EXPORTER_OTLP_LOGS_ENDPOINT. It does not wait for the connection.
 func (f *Flags) OpenLogs(ctx context.Context, service Service) (*Logs, error) {
 	if f.Endpoint == "" && os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT") == "" {
 		return nil, errors.New("there is no collector, want --otlp-endpoint or OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
@@ -78,7 +78,7 @@ func (l *Logs) Close() error {
 	return errors.Join(l.provider.Shutdown(ctx), l.exporter.Shutdown(ctx))
 }
 
-// gather keeps the records that a logger makes of lines; because the SDK's own processors tell of no failure.
+// gather collects the records that a logger creates from lines. The SDK's own processors do not report failures.
 type gather struct{ to *Logs }
 
 func (g gather) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }

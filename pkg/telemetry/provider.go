@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// shutdownTimeout bounds the export of the last spans. It is shorter than the rest of a Pod's grace period.
+// shutdownTimeout bounds the export of the last spans. It is shorter than what remains of a Pod's grace period.
 const shutdownTimeout = 3 * time.Second
 
 // Flags are the flags of tracing. All settings but the endpoint come from OpenTelemetry's own environment: OTEL_TRACES_SAMPLER,
@@ -50,7 +50,7 @@ func (f *Flags) Validate() error {
 	return nil
 }
 
-// Tracing is a process's tracing. The zero value traces nothing.
+// Tracing is a process's tracing. The zero value records nothing.
 type Tracing struct {
 	// Provider creates the spans; nil when tracing is off.
 	Provider trace.TracerProvider
@@ -62,8 +62,8 @@ type Service struct {
 	Name, Version, ClusterID string
 }
 
-// Open creates the provider, or none without an endpoint. It does not wait for a connection: while the collector is away, only
-// traces are lost.
+// Open creates the provider, or none without an endpoint. It does not wait for a connection. If the collector is away, only traces are
+// lost.
 func (f *Flags) Open(ctx context.Context, service Service, log logr.Logger) (*Tracing, error) {
 	if !f.enabled(os.Getenv) {
 		return &Tracing{}, nil

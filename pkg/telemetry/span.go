@@ -31,8 +31,8 @@ const (
 	Call      = attribute.Key("atoll.call")
 )
 
-// Start begins a child of the span in ctx. Without a span there, or if it is not sampled, Start does nothing, at no cost.
-// Create attributes only after IsRecording, because they cost.
+// Start starts a child of the span in ctx. If there is none, or if it is not sampled, Start does nothing and costs nothing. Create
+// attributes only if IsRecording is true, because they cost.
 func Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.SpanContext().IsSampled() {
@@ -41,7 +41,7 @@ func Start(ctx context.Context, name string) (context.Context, trace.Span) {
 	return parent.TracerProvider().Tracer(scope).Start(ctx, name)
 }
 
-// End ends a span that Start began. It keeps only an error's reason; because messages may quote claim keys.
+// End ends a span. It records only the reason of an error, because messages may contain claim keys.
 func End(span trace.Span, err error) {
 	if !span.IsRecording() {
 		return
@@ -62,7 +62,7 @@ func Adopt(ctx, caller context.Context) context.Context {
 	return ctx
 }
 
-// Joined records that a call waits for another call's work, which has a trace of its own.
+// Joined records that a call waits for the work of another call, which has its own trace.
 func Joined(ctx, other context.Context) {
 	own, theirs := trace.SpanFromContext(ctx), trace.SpanContextFromContext(other)
 	if own.IsRecording() && theirs.IsValid() && theirs.TraceID() != own.SpanContext().TraceID() {
@@ -70,8 +70,7 @@ func Joined(ctx, other context.Context) {
 	}
 }
 
-// Continue begins the span of a call that came over the link, with the caller's trace already extracted into ctx. With a nil
-// provider it begins none.
+// Continue starts the span of a call that came over the link. ctx must contain the caller's trace. With a nil provider it starts none.
 func Continue(ctx context.Context, provider trace.TracerProvider, name string) (context.Context, trace.Span) {
 	if provider == nil {
 		return ctx, trace.SpanFromContext(context.Background())
