@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command protoc-gen-openapi writes the OpenAPI 3.1 document of the REST API. protoc-gen-openapiv3 reads no HTTP rules from YAML, and
-// knows neither problem documents nor paths that are not in the protobuf.
+// Command protoc-gen-openapi writes the OpenAPI 3.1 document of the REST API. protoc-gen-openapiv3 does not read HTTP rules from YAML, and
+// does not support problem documents or paths that are not in protobuf.
 //
-// In: the protobuf with its comments; its HTTP rules (option rules), and what neither has (option additions): errors of calls, tags, paths
-// that pkg/reach serves. Out: openapi.json beside the additions. A name in either file that nothing has is an error.
+// In: the protobuf with its comments; its HTTP rules (option rules); and what neither contains (option additions): errors of calls, tags,
+// paths that pkg/reach serves. Out: openapi.json next to the additions. A name in either file that does not exist is an error.
 package main
 
 import (
@@ -20,35 +20,35 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rules is what the gateway's configuration has of HTTP.
+// rules is the part of the gateway's configuration about HTTP.
 type rules struct {
 	HTTP struct {
 		Rules []rule `json:"rules"`
 	} `json:"http"`
 }
 
-// additions is what the document has beside the protobuf and its HTTP rules.
+// additions is the content of the document that is in neither protobuf nor HTTP rules.
 type additions struct {
 	// Head has the document's info, servers, tags and security, and the components that are written by hand.
 	Head json.RawMessage `json:"head"`
-	// Everywhere lists the reasons of errors that any call may fail with.
+	// Everywhere lists the reasons of errors with which any call may fail.
 	Everywhere []string `json:"everywhere"`
-	// Calls has more about some calls, by their selectors without the package.
+	// Calls adds details to some calls, by their selectors without the package.
 	Calls map[string]call `json:"calls"`
-	// Partial lists messages of which a caller may ask for some fields alone.
+	// Partial lists the messages of which a caller may request only some fields.
 	Partial []string `json:"partial"`
-	// Paths has operations that the protobuf does not have, as the document has them, each with errors in place of their responses.
+	// Paths contains operations that are not in protobuf, in the form of the document, but with errors instead of their responses.
 	Paths map[string]map[string]map[string]any `json:"paths"`
 }
 
-// call is what a call has beside its method.
+// call is the additional data about a call.
 type call struct {
 	Unbuilt    bool             `json:"unbuilt"`    // it is left out
 	Errors     []string         `json:"errors"`     // more reasons
 	Required   []string         `json:"required"`   // fields of the body
 	Parameters []map[string]any `json:"parameters"` // more parameters
-	Content    map[string]any   `json:"content"`    // of its response, beside JSON
-	Messages   []string         `json:"messages"`   // that this content has
+	Content    map[string]any   `json:"content"`    // content types of its response, besides JSON
+	Messages   []string         `json:"messages"`   // messages that this content contains
 }
 
 func main() {
@@ -86,7 +86,7 @@ func read(path string, into any) error {
 	return nil
 }
 
-// object is a JSON object whose members have an order.
+// object is a JSON object with ordered members.
 type object []member
 
 type member struct {
@@ -96,7 +96,7 @@ type member struct {
 
 func (o *object) add(name string, value any) { *o = append(*o, member{name, value}) }
 
-// MarshalJSON writes members in their order.
+// MarshalJSON encodes the members in order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteByte('{')
@@ -120,7 +120,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// plain encodes without the escapes for HTML.
+// plain encodes a value without HTML escapes.
 func plain(value any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -38,7 +38,7 @@ func (r rule) verb() (verb, path string) {
 	return "", ""
 }
 
-// document collects operations by path and verb, and the schemas that they use.
+// document collects operations by path and verb, and their schemas.
 type document struct {
 	additions additions
 	schemas   schemas
@@ -205,7 +205,7 @@ func (d *document) input(m *protogen.Message, body string, inPath map[string]boo
 	return whole, query, nil
 }
 
-// written adds an operation that is written by hand.
+// written adds a handwritten operation.
 func (d *document) written(path, verb string, operation map[string]any) error {
 	all, _ := operation["responses"].(map[string]any)
 	if all == nil {
@@ -249,7 +249,7 @@ func addErrors(responses map[string]any, reasons []string) error {
 	return nil
 }
 
-// problems returns the responses of all statuses that an error can have.
+// problems returns responses for all statuses that an error can have.
 func problems() object {
 	var out object
 	byStatus := map[int][]problem.Reason{}
@@ -281,7 +281,7 @@ func list(reasons []problem.Reason) string {
 	return strings.Join(names, ", ")
 }
 
-// text writes the document. What is written by hand comes first.
+// text encodes the document. Handwritten parts come first.
 func (d *document) text() ([]byte, error) {
 	var head map[string]any
 	if err := json.Unmarshal(d.additions.Head, &head); err != nil {

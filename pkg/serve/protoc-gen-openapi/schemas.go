@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// use is what a message is part of.
+// use says in what a message is used.
 type use int
 
 const (
@@ -20,7 +20,7 @@ const (
 	responses
 )
 
-// known are the messages with a form of their own in JSON.
+// known are the messages with a special JSON form.
 var known = map[protoreflect.FullName]object{
 	"google.protobuf.Empty":     {{"type", "object"}},
 	"google.protobuf.Timestamp": {{"type", "string"}, {"format", "date-time"}},
@@ -33,9 +33,9 @@ var known = map[protoreflect.FullName]object{
 type schemas struct {
 	messages map[string]*message
 	enums    map[string]object
-	of       map[string]protoreflect.FullName // so that no two have one name
-	partial  map[protoreflect.FullName]bool   // messages of which a response may have some fields alone
-	whole    map[string]object                // of these, with all fields
+	of       map[string]protoreflect.FullName // ensures that no two have the same name
+	partial  map[protoreflect.FullName]bool   // messages of which a response may contain only some fields
+	whole    map[string]object                // these messages with all fields
 }
 
 type message struct {
@@ -66,7 +66,7 @@ func (s *schemas) markPartial(m *protogen.Message) {
 	}
 }
 
-// name is a message's or enum's own, after those it is nested in.
+// name returns the own name of a message or enum, after the names of those in which it is nested.
 func (s *schemas) name(d protoreflect.Descriptor) (string, error) {
 	name := strings.ReplaceAll(strings.TrimPrefix(string(d.FullName()), string(d.ParentFile().Package())+"."), ".", "")
 	if other, taken := s.of[name]; taken && other != d.FullName() {
@@ -114,7 +114,7 @@ func (s *schemas) message(m *protogen.Message, without map[string]bool, uses use
 	return ref("schemas", name), nil
 }
 
-// wholly returns a reference to a partial message with all its fields, which is a response by itself.
+// wholly returns a reference to a partial message with all its fields, for a response that consists of it.
 func (s *schemas) wholly(name string, m *protogen.Message, part object) object {
 	s.whole["Whole"+name] = object{
 		{"description", "A " + name + " with all fields that it always has."}, {"allOf", []any{part}}, {"required", always(m)},
@@ -122,7 +122,7 @@ func (s *schemas) wholly(name string, m *protogen.Message, part object) object {
 	return ref("schemas", "Whole"+name)
 }
 
-// parts adds the messages that a field has.
+// parts adds the messages of a field.
 func (s *schemas) parts(field *protogen.Field, uses use) error {
 	switch {
 	case field.Desc.IsMap():
@@ -134,7 +134,7 @@ func (s *schemas) parts(field *protogen.Field, uses use) error {
 	return nil
 }
 
-// value is the schema of a field.
+// value returns the schema of a field.
 func (s *schemas) value(field *protogen.Field) (object, error) {
 	var out object
 	switch {
@@ -212,8 +212,7 @@ func (s *schemas) enum(e *protogen.Enum) (object, error) {
 	return ref("schemas", name), nil
 }
 
-// done returns every schema. A response has all fields but those with presence, or those its caller asked for; a request has no
-// others than these.
+// done returns all schemas. A response has all fields without presence, or those its caller asked for; a request has no additional fields.
 func (s *schemas) done() map[string]any {
 	out := map[string]any{}
 	for name, enum := range s.enums {
@@ -244,7 +243,7 @@ func (s *schemas) done() map[string]any {
 	return out
 }
 
-// always returns the fields that a whole message has in a response.
+// always returns the fields that a whole message always has in a response.
 func always(m *protogen.Message) (names []string) {
 	for _, field := range m.Fields {
 		if !field.Desc.HasPresence() {
@@ -270,7 +269,7 @@ var (
 	spans = regexp.MustCompile(`\s+`)
 )
 
-// comment is what the protobuf says, with the names of fields as JSON has them.
+// comment returns the protobuf comment, with the JSON names of fields.
 func comment(c protogen.CommentSet) string {
 	text := strings.TrimSpace(spans.ReplaceAllString(string(c.Leading)+" "+string(c.Trailing), " "))
 	return snake.ReplaceAllStringFunc(text, jsonName)
