@@ -10,7 +10,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Reason is why a condition has its status. The constants are in api/v1alpha1, beside the condition types.
+// Reason is the reason for a condition's status. The constants are in api/v1alpha1, next to the condition types.
 type Reason = v1alpha1.ConditionReason
 
 // Condition is a reconciler's conclusion. SetCondition adds the derived fields.

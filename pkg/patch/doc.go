@@ -10,11 +10,11 @@
 //
 // Rules:
 //
-//   - Only changed fields are sent; because the autoscaler writes status.autoscaling, the pool reconciler the counts, and neither may undo
-//     the other. The reference updates all of status.
-//   - A patch of metadata and spec names the pool's uid, and fails as invalid for a new pool of that name.
-//   - A patch of status cannot; because the API server ignores metadata in it. A new pool may have its predecessor's counts until its first
-//     reconcile.
-//   - It takes a *SandboxPool, so no SandboxEnv; because typed bodies of Envs lose values (package v1alpha1).
-//   - It is coded by hand; because a diff of JSON costs 30 times as much.
+//   - Only changed fields are sent; because the autoscaler writes status.autoscaling and the pool reconciler writes the counts, and neither
+//     may revert the other. The reference implementation updates all of status.
+//   - A patch of metadata and spec contains the pool's uid, and fails as invalid if a new pool has the name.
+//   - A patch of status cannot contain it; because the API server ignores metadata there. A new pool may have its predecessor's counts
+//     until its first reconcile.
+//   - It accepts only a *SandboxPool, not a SandboxEnv; because typed bodies of Envs lose values (package v1alpha1).
+//   - It is handwritten; because a JSON diff costs 30 times as much.
 package patch

@@ -14,7 +14,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// PatchHelper keeps a pool as it was read, and writes the difference.
+// PatchHelper keeps a copy of a pool as it was read, and writes the difference.
 //
 //nolint:revive // the name is the one that the reference gives it
 type PatchHelper struct {
@@ -32,8 +32,8 @@ func (h *PatchHelper) HasChanges(pool *v1alpha1.SandboxPool) bool {
 	return h.mainChanged(pool) || len(statusChanges(&h.before.Status, &pool.Status)) > 0
 }
 
-// Patch writes metadata and spec if they changed, then status if it did. After a nil return, pool equals the server's, and the
-// same helper can write further changes.
+// Patch writes metadata and spec if they changed, then status if it changed. After it returns nil, pool equals the object on the server,
+// and the helper can write further changes.
 func (h *PatchHelper) Patch(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	// The response to the first patch overwrites pool with its status, so copy the wanted status before.
 	wanted := pool.Status.DeepCopy()
@@ -64,7 +64,7 @@ func (h *PatchHelper) mainChanged(pool *v1alpha1.SandboxPool) bool {
 		h.listsChanged(pool)
 }
 
-// listsChanged reports changes of lists, which a merge patch can only replace whole.
+// listsChanged reports whether lists changed, which a merge patch can only replace as a whole.
 func (h *PatchHelper) listsChanged(pool *v1alpha1.SandboxPool) bool {
 	return !equality.Semantic.DeepEqual(h.before.Finalizers, pool.Finalizers) ||
 		!equality.Semantic.DeepEqual(h.before.OwnerReferences, pool.OwnerReferences)
@@ -73,12 +73,12 @@ func (h *PatchHelper) listsChanged(pool *v1alpha1.SandboxPool) bool {
 func (h *PatchHelper) patchMain(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	before, after := h.before.DeepCopy(), pool.DeepCopy()
 	before.Status, after.Status = v1alpha1.SandboxPoolStatus{}, v1alpha1.SandboxPoolStatus{}
-	// Without the uid in the copy, it becomes part of the difference, and so a precondition of the write.
+	// With an empty uid in the copy, the uid becomes part of the difference, and so a precondition of the write.
 	before.UID, after.UID = "", h.before.UID
 
 	diff := client.MergeFrom(before)
 	if h.listsChanged(pool) {
-		// Another writer may have added a finalizer since we read the list that we are about to replace.
+		// Another writer may have added a finalizer after we read the list that this patch replaces.
 		diff = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	if err := h.client.Patch(ctx, after, diff); err != nil {

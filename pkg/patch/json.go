@@ -28,7 +28,7 @@ func Replace(path string, value any) Operation { return Operation{"replace", pat
 // Remove removes a value.
 func Remove(path string) Operation { return Operation{"remove", path, nil} }
 
-// AsRead returns the tests that bind a patch to an object as it was read.
+// AsRead returns the tests with which a patch applies only to the version of the object that was read.
 func AsRead(obj metav1.Object) []Operation {
 	return []Operation{Test("/metadata/uid", obj.GetUID()), Test("/metadata/resourceVersion", obj.GetResourceVersion())}
 }

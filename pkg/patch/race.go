@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LostRace reports whether a write met another object than it was made for. The API server fails a test of a JSON patch with a
-// 422 without a cause, and a different uid with a 422 that names the uid. A 422 with other causes concerns the written content.
+// LostRace reports whether a write failed because the object had changed. If a test of a JSON patch fails, the API server returns a 422
+// without a cause; if the uid differs, a 422 that names the uid. A 422 with other causes is about the written content.
 func LostRace(err error) bool {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return true

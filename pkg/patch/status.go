@@ -9,8 +9,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// statusChanges is the merge patch of a pool's status: JSON field name to new value, null for removed ones. A count that fell
-// to 0 is sent as 0; because a struct would omit it, and the old count would stay.
+// statusChanges returns the merge patch of a pool's status: JSON field names with new values, null for removed fields. A count that fell to
+// 0 is sent as 0: a struct would omit it, and the old count would remain.
 func statusChanges(before, after *v1alpha1.SandboxPoolStatus) map[string]any {
 	changes := map[string]any{}
 	if before.Phase != after.Phase {
@@ -50,7 +50,7 @@ func statusChanges(before, after *v1alpha1.SandboxPoolStatus) map[string]any {
 	return changes
 }
 
-// nullable is the merge patch value of a string field: null removes it.
+// nullable returns the merge patch value of a string field; null removes the field.
 func nullable(s string) any {
 	if s == "" {
 		return nil
@@ -58,7 +58,7 @@ func nullable(s string) any {
 	return s
 }
 
-// mapChanges is the merge patch from one map to another. A merge patch merges objects, so removed keys need a null.
+// mapChanges returns the merge patch from one map to another. A merge patch merges objects, so removed keys are set to null.
 func mapChanges(before, after map[string]string) map[string]any {
 	changes := map[string]any{}
 	for key := range before {
@@ -87,7 +87,7 @@ func selectorChanges(before, after *metav1.LabelSelector) any {
 	}
 }
 
-// autoscalingChanges has every field; because a cleared idleZeroSince must be sent as null.
+// autoscalingChanges contains every field, because a cleared idleZeroSince must be sent as null.
 func autoscalingChanges(before, after *v1alpha1.PoolAutoScalingStatus) any {
 	if after == nil {
 		return nil
