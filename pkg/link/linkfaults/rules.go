@@ -21,19 +21,19 @@ type Rules struct {
 	Rules []Rule `json:"rules"`
 }
 
-// Rule hits frames of some kinds. Chances are between 0 and 1; the first rule for a frame's kind decides.
+// Rule affects frames of some kinds. Probabilities are between 0 and 1; the first rule for a frame's kind applies.
 type Rule struct {
 	// Kinds are names of the frames' fields, such as hello, report, dispatch, answer; none: all kinds.
 	Kinds []string `json:"kinds,omitempty"`
-	// Drop, Duplicate and Swap are the chances that a frame is lost, is sent twice, or is sent after its successor.
+	// Drop, Duplicate and Swap are the probabilities that a frame is lost, is sent twice, or is sent after its successor.
 	Drop      float64 `json:"drop,omitempty"`
 	Duplicate float64 `json:"duplicate,omitempty"`
 	Swap      float64 `json:"swap,omitempty"`
-	// DelayMillis holds a frame back for that long, while others overtake it.
+	// DelayMillis delays a frame, while others overtake it.
 	DelayMillis int64 `json:"delayMillis,omitempty"`
 }
 
-// Write replaces the rules in a file at once.
+// Write replaces the rules in a file atomically.
 func (r Rules) Write(file string) error {
 	content, err := json.Marshal(r)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r Rules) Write(file string) error {
 	return nil
 }
 
-// reread is how long a change of the file may go unnoticed.
+// reread is the maximum delay until a change of the file is noticed.
 const reread = 20 * time.Millisecond
 
 // Source is the source of rules.
@@ -57,7 +57,7 @@ type Source struct {
 
 	mu     sync.Mutex
 	readAt time.Time
-	stamp  time.Time // of the file, as last read
+	stamp  time.Time // of the file when it was last read
 	rules  Rules
 	random *rand.Rand
 }
@@ -95,7 +95,7 @@ func (s *Source) decide(kind string) fate {
 	return fate{}
 }
 
-// refresh is called with the lock held.
+// refresh rereads the file if necessary. The caller holds the lock.
 func (s *Source) refresh() {
 	if time.Since(s.readAt) < reread {
 		return
@@ -117,7 +117,7 @@ func (s *Source) refresh() {
 	s.rules, s.stamp, s.random = rules, info.ModTime(), rand.New(rand.NewPCG(rules.Seed, 0))
 }
 
-// kindOf is the name of the field that is set in a frame's only oneof.
+// kindOf returns the name of the field that is set in the only oneof of a frame.
 func kindOf(frame any) string {
 	message, ok := frame.(proto.Message)
 	if !ok {

@@ -15,18 +15,18 @@ import (
 // swapPatience is how long a frame that is to be overtaken waits for its successor.
 const swapPatience = 5 * time.Second
 
-// sender spoils what one end of a stream sends.
+// sender applies faults to what one end of a stream sends.
 type sender struct {
 	source *Source
 	ctx    context.Context // of the stream
 
 	over    atomic.Bool
-	mu      sync.Mutex // of send and what follows; held while the peer does not read
+	mu      sync.Mutex // guards send and the following fields; held while the peer does not read
 	send    func(any) error
 	swapped []any // to be sent after the next frame
 }
 
-// sendMsg takes over a frame: the caller may reuse it.
+// sendMsg sends a frame or keeps a copy: the caller may reuse it.
 func (s *sender) sendMsg(frame any) error {
 	f := s.source.decide(kindOf(frame))
 	switch {
@@ -56,7 +56,7 @@ func clone(frame any) any {
 	return frame
 }
 
-// sendTimes is called with the lock held.
+// sendTimes sends a frame once or twice. The caller holds the lock.
 func (s *sender) sendTimes(frame any, twice bool) error {
 	if s.over.Load() {
 		return context.Canceled
@@ -102,12 +102,12 @@ func (s *sender) flushLocked() error {
 	return nil
 }
 
-// Server spoils what a server sends.
+// Server applies faults to what a server sends.
 func (s *Source) Server() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		ctx, cancel := context.WithCancel(stream.Context())
 		spoiled := &serverStream{ServerStream: stream, sender: sender{source: s, ctx: ctx, send: stream.SendMsg}}
-		// It does not wait; because the handler's return is what unblocks the senders.
+		// Do not wait for the senders, which only the handler's return unblocks.
 		defer spoiled.over.Store(true)
 		defer cancel()
 		return handler(srv, spoiled)
@@ -121,7 +121,7 @@ type serverStream struct {
 
 func (s *serverStream) SendMsg(frame any) error { return s.sendMsg(frame) }
 
-// Client spoils what a client sends. Closing the stream's sending side overtakes delayed frames.
+// Client applies faults to what a client sends. Closing the send direction of a stream overtakes delayed frames.
 func (s *Source) Client() grpc.StreamClientInterceptor {
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,

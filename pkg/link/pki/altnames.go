@@ -10,10 +10,10 @@ import (
 
 var oidAltNames = asn1.ObjectIdentifier{2, 5, 29, 17}
 
-// tagURI is the kind of a subject alternative name that is a URI.
+// tagURI is the tag of a subject alternative name that is a URI.
 const tagURI = 6
 
-// onlyURIs refuses names of other kinds; because crypto/x509 skips those that it does not know.
+// onlyURIs rejects names of other kinds, because crypto/x509 ignores those that it does not know.
 func onlyURIs(extensions []pkix.Extension) error {
 	for _, extension := range extensions {
 		if !extension.Id.Equal(oidAltNames) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki creates a small federation's certificates, as PEM files below one directory: a CA, hubs', clusters'.
+// Package pki creates the certificates of a small federation, as PEM files below one directory: of a CA, hubs and clusters.
 //
-// Certificates are valid from one hour ago; because clocks may differ (I11). Files appear complete; only the owner reads keys; a CA is
-// never replaced.
+// Certificates are valid from one hour before they are issued; because clocks may differ (I11). Files appear only when they are complete.
+// Only the owner can read keys. A CA is never replaced.
 package pki

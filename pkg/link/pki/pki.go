@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// Lifetime of the certificates of hubs and clusters.
+	// Lifetime is the validity of certificates of hubs and clusters after their issue.
 	Lifetime   = 30 * 24 * time.Hour
 	caLifetime = 10 * 365 * 24 * time.Hour
 
@@ -46,7 +46,7 @@ func New(dir string) (*Authority, error) {
 	return a, err
 }
 
-// Open opens the CA in dir. If there is none the error is fs.ErrNotExist.
+// Open opens the CA in dir. The error is fs.ErrNotExist if there is none.
 func Open(dir string) (*Authority, error) {
 	a := &Authority{dir: dir}
 	pair, err := tls.LoadX509KeyPair(a.path(caCert), a.path(caKey))
@@ -61,8 +61,8 @@ func Open(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// Create creates a CA in dir. It never replaces one, nor half of one; because without the CA's key another CA would have to
-// reissue all its certificates. The error is fs.ErrExist then. It completes a creation that was interrupted.
+// Create creates a CA in dir, or completes an interrupted creation. It never replaces a CA or a part of one: if the CA's key were lost, all
+// its certificates would have to be issued again by another CA. In that case the error is fs.ErrExist.
 func Create(dir string) (*Authority, error) {
 	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating a directory for certificates: %w", err)
@@ -86,14 +86,13 @@ func Create(dir string) (*Authority, error) {
 	return a, a.create()
 }
 
-// CAFile is the CA's certificate.
+// CAFile returns the path of the CA's certificate.
 func (a *Authority) CAFile() string { return a.path(caCert) }
 
-// Certificate is the CA's certificate.
+// Certificate returns the CA's certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// Issued is the last certificate issued for a hub or a cluster that is still in the directory. If there is none the error is
-// fs.ErrNotExist.
+// Issued returns the last certificate for a hub or a cluster that is still in the directory. The error is fs.ErrNotExist if there is none.
 func (a *Authority) Issued(who link.Identity) (*x509.Certificate, error) {
 	path := a.path(fileName(who) + ".crt")
 	raw, err := os.ReadFile(path)
@@ -144,7 +143,7 @@ func (a *Authority) create() error {
 		return fmt.Errorf("reading back the CA's certificate: %w", err)
 	}
 	a.key = key
-	// The certificate gets its name last: from then on the CA exists.
+	// Rename the certificate last: from then on the CA exists.
 	if err := a.write(caNew, encode("CERTIFICATE", der), 0o644); err != nil {
 		return err
 	}
@@ -154,7 +153,7 @@ func (a *Authority) create() error {
 	return a.finish()
 }
 
-// finish completes a CA from its key, whose name it makes durable first, and the prepared certificate.
+// finish completes a CA from its key, whose name it first makes durable, and the prepared certificate.
 func (a *Authority) finish() error {
 	err := durable.SyncDir(a.dir)
 	if err == nil {

@@ -32,7 +32,7 @@ const Backdate = link.Backdate
 // MaxRequest is the largest certificate request, in bytes of DER.
 const MaxRequest = 8 << 10
 
-// minRSA is the least size of an RSA key, maxRSA the largest, whose verification is still cheap.
+// minRSA is the minimum size of an RSA key, and maxRSA the maximum, up to which verification is cheap.
 const (
 	minRSA = 2048
 	maxRSA = 8192
@@ -44,7 +44,7 @@ type CA struct {
 	key  crypto.Signer
 }
 
-// NewCA makes a self-signed CA.
+// NewCA creates a self-signed CA.
 func NewCA(name string, now time.Time) (*CA, error) {
 	key, _, err := link.NewKey()
 	if err != nil {
@@ -65,8 +65,8 @@ func NewCA(name string, now time.Time) (*CA, error) {
 	return &CA{cert: cert, key: key}, nil
 }
 
-// ParseCA reads a CA from PEM. What follows the first certificate, such as the root of an intermediate CA, is ignored: the CA itself is
-// what is trusted.
+// ParseCA parses a CA from PEM. It ignores what follows the first certificate, such as the root of an intermediate CA: peers trust the CA
+// itself.
 func ParseCA(cert, key []byte) (*CA, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -82,7 +82,7 @@ func ParseCA(cert, key []byte) (*CA, error) {
 	return &CA{cert: pair.Leaf, key: signer}, nil
 }
 
-// Certificate is the CA's certificate.
+// Certificate returns the CA's certificate.
 func (c *CA) Certificate() *x509.Certificate { return c.cert }
 
 // PEM returns the CA's certificate.
@@ -97,14 +97,14 @@ func (c *CA) KeyPEM() ([]byte, error) {
 	return encode("PRIVATE KEY", der), nil
 }
 
-// Hash names the CA.
+// Hash returns the hash that identifies the CA.
 func (c *CA) Hash() string { return Hash(c.cert) }
 
-// Hash is link.CAHash of a certificate.
+// Hash returns link.CAHash of a certificate.
 func Hash(cert *x509.Certificate) string { return link.CAHash(cert.Raw) }
 
-// SignHub makes a key, and its certificate as a hub with the given host names and addresses. The chain ends with the CA; because a worker
-// that knows only the CA's hash verifies it.
+// SignHub creates a key, and a certificate for a hub with the given host names and addresses. The chain includes the CA, so that a worker
+// that knows only the CA's hash can verify it.
 func (c *CA) SignHub(hosts []string, life time.Duration, now time.Time) (chain, keyPEM []byte, err error) {
 	key, keyPEM, err := link.NewKey()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *CA) SignHub(hosts []string, life time.Duration, now time.Time) (chain, 
 	return chain, keyPEM, err
 }
 
-// SignCluster issues a certificate of a cluster's worker. The chain ends with the CA.
+// SignCluster issues a certificate for a cluster's worker. The chain includes the CA.
 func (c *CA) SignCluster(id string, pub crypto.PublicKey, life time.Duration, now time.Time) (chain []byte, err error) {
 	if !link.ValidClusterID(id) {
 		return nil, fmt.Errorf("issuing a certificate: %q is no cluster id", id)
@@ -157,11 +157,11 @@ func clusterTemplate(id string) *x509.Certificate {
 	}
 }
 
-// ErrRequest refuses a certificate request. The message says what is wrong with it.
+// ErrRequest rejects a certificate request. The message contains the reason.
 var ErrRequest = errors.New("csr")
 
-// CheckRequest returns the key of a certificate request. The request is signed by the key, and names the cluster or nothing; because the
-// signer sets the name itself, and a request that names anything else expects more.
+// CheckRequest returns the public key of a certificate request. The request must be signed by that key, and must name the cluster or
+// nothing: the signer sets the name, and would not issue anything else that a request names.
 func CheckRequest(der []byte, clusterID string) (crypto.PublicKey, error) {
 	if len(der) == 0 || len(der) > MaxRequest {
 		return nil, fmt.Errorf("%w: %d bytes are not valid, want a PKCS #10 request of at most %d", ErrRequest, len(der), MaxRequest)
@@ -170,7 +170,7 @@ func CheckRequest(der []byte, clusterID string) (crypto.PublicKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: no PKCS #10 request in DER: %w", ErrRequest, err)
 	}
-	if err := checkKey(r.PublicKey); err != nil { // first: a huge key would make the check of the signature costly
+	if err := checkKey(r.PublicKey); err != nil { // check this first: a huge key would make verifying the signature costly
 		return nil, err
 	}
 	if err := r.CheckSignature(); err != nil {
@@ -211,7 +211,7 @@ func checkKey(pub crypto.PublicKey) error {
 	return fmt.Errorf("%w: its key is not valid, want P-256, P-384, Ed25519, or RSA of %d to %d bits", ErrRequest, minRSA, maxRSA)
 }
 
-// KeyHash is link.PeerKey of a key.
+// KeyHash returns link.PeerKey of a public key.
 func KeyHash(pub crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {
@@ -221,7 +221,7 @@ func KeyHash(pub crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Bundle is the CAs in PEM.
+// Bundle returns the CAs in PEM.
 func Bundle(cas ...*x509.Certificate) []byte {
 	var out bytes.Buffer
 	for _, cert := range cas {
@@ -230,7 +230,7 @@ func Bundle(cas ...*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// ParseCertificates reads all certificates of a PEM file.
+// ParseCertificates parses all certificates of a PEM file.
 func ParseCertificates(content []byte) (certs []*x509.Certificate, err error) {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -245,7 +245,7 @@ func ParseCertificates(content []byte) (certs []*x509.Certificate, err error) {
 	return certs, nil
 }
 
-// sign issues template as a certificate of pub. Without a parent it is self-signed.
+// sign issues a certificate from template for pub. Without a parent it is self-signed.
 func sign(
 	template *x509.Certificate, life time.Duration, now time.Time, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer,
 ) ([]byte, error) {
