@@ -12,20 +12,20 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// Bounds of what a sandbox gets beside its Pod.
+// Bounds on what a sandbox's daemon receives.
 const (
 	maxFiles     = 32
-	maxFileBytes = 1 << 20 // of all contents
+	maxFileBytes = 1 << 20 // of all contents together
 	maxPath      = 4096
 	maxExecUser  = 256
 	maxSecrets   = 32
 	defaultMode  = "0644"
 )
 
-// DaemonRuntime is the runtime of a template whose Pods have a daemon.
+// DaemonRuntime is the runtime of templates whose Pods have a daemon.
 const DaemonRuntime = "e2b"
 
-// Belongings names the fields of a request that the daemon of its sandbox takes, in order.
+// Belongings returns the names of the fields in a request that are for the daemon of the sandbox, in order.
 func Belongings(r *sandboxv1.CreateSandboxRequest) (fields []string) {
 	for _, field := range []struct {
 		name  string
@@ -41,13 +41,13 @@ func Belongings(r *sandboxv1.CreateSandboxRequest) (fields []string) {
 	return fields
 }
 
-// DropBelongings takes from a request what the daemon of its sandbox alone may get. Secrets stay; because they are references, by which the
+// DropBelongings removes from a request what only the daemon of its sandbox may receive. Secrets stay: they are references, on which the
 // worker decides.
 func DropBelongings(r *sandboxv1.CreateSandboxRequest) {
 	r.EnvVars, r.Workdir, r.ExecUser, r.Files = nil, "", "", nil
 }
 
-// NoDaemon returns the faults of fields that no daemon takes, as the template does not list DaemonRuntime.
+// NoDaemon returns faults for fields that no daemon receives, because the template does not list DaemonRuntime.
 func NoDaemon(fields []string) Faults {
 	var f Faults
 	for _, field := range fields {
@@ -56,7 +56,7 @@ func NoDaemon(fields []string) Faults {
 	return f
 }
 
-// FileMode returns the permissions of a file.
+// FileMode returns the permissions of a file, or the default.
 func FileMode(f *sandboxv1.SandboxFile) string {
 	if f.GetMode() == "" {
 		return defaultMode
@@ -64,8 +64,8 @@ func FileMode(f *sandboxv1.SandboxFile) string {
 	return f.GetMode()
 }
 
-// belongings checks what the daemon of a sandbox takes. As with the environment, no fault has a content; nor a path, which the audit
-// would have.
+// belongings checks what is for the daemon of a sandbox. As for the environment, faults contain no content. They contain no paths either,
+// because the audit would record these.
 func (f *Faults) belongings(r *sandboxv1.CreateSandboxRequest) {
 	fields := Belongings(r)
 	if len(fields) == 0 {
@@ -104,7 +104,7 @@ func (f *Faults) secrets(r *sandboxv1.CreateSandboxRequest) {
 	}
 }
 
-// Secrets returns the faults of references to Secrets.
+// Secrets returns the faults in references to Secrets.
 func Secrets(refs []*sandboxv1.SandboxSecret) Faults {
 	var f Faults
 	f.Check(len(refs) <= maxSecrets, "secrets", fmt.Sprintf("%d of them", len(refs)), "at most 32")

@@ -43,13 +43,13 @@ var (
 		`(?::[a-zA-Z0-9_][-.a-zA-Z0-9_]{0,127})?(?:@[a-zA-Z][a-zA-Z0-9]*(?:[-_+.][a-zA-Z][a-zA-Z0-9]*)*:[0-9a-fA-F]{32,})?$`)
 )
 
-// IsClusterID reports whether a text can be the id of a cluster.
+// IsClusterID reports whether a text is a valid cluster id.
 func IsClusterID(s string) bool { return clusterID.MatchString(s) }
 
 // ValidClusterID describes what IsClusterID accepts.
 const ValidClusterID = "a ClusterID: up to 30 of a-z, 0-9 and -, beginning with a letter"
 
-// Faults collects everything that is wrong with a request, so that the caller gets it at once.
+// Faults collects everything that is wrong with a request, so that the caller sees all of it at once.
 type Faults []problem.Field
 
 // Add adds a fault.
@@ -64,7 +64,7 @@ func (f *Faults) Check(ok bool, field, value, valid string) {
 	}
 }
 
-// Err returns nil without faults.
+// Err returns the faults as an error, or nil if there are none.
 func (f Faults) Err() error {
 	if len(f) == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (f Faults) Err() error {
 	return problem.InvalidFields(f...)
 }
 
-// Create returns the faults of a request for a sandbox. Its namespace must be filled in.
+// Create returns the faults of a request for a sandbox. Its namespace must be set.
 func Create(r *sandboxv1.CreateSandboxRequest) Faults {
 	var f Faults
 	f.names(r)
@@ -144,7 +144,7 @@ func (f *Faults) maps(r *sandboxv1.CreateSandboxRequest) {
 	f.Check(size <= maxMetadata, "metadata", fmt.Sprintf("%d bytes", size), "at most 32768 bytes of keys and values")
 }
 
-// environment checks names and sizes. No fault has a value, which may be a secret.
+// environment checks names and sizes. Faults contain no values, which may be secret.
 func (f *Faults) environment(r *sandboxv1.CreateSandboxRequest) {
 	env := r.GetEnvVars()
 	if len(env) == 0 {
@@ -189,7 +189,7 @@ func (f *Faults) Namespace(value string) {
 	f.Check(len(validation.IsDNS1123Label(value)) == 0, "namespace", Clip(value), "a namespace: a DNS label of at most 63 characters")
 }
 
-// ClaimKey checks a key that is set.
+// ClaimKey checks a claim key.
 func (f *Faults) ClaimKey(key string) {
 	ok := len(key) >= 1 && len(key) <= maxClaimKey
 	for i := range len(key) {
@@ -198,13 +198,13 @@ func (f *Faults) ClaimKey(key string) {
 	f.Check(ok, "claimKey", Clip(key), "1 to 128 printable ASCII characters")
 }
 
-// SandboxID checks the form of an id.
+// SandboxID checks the format of an id.
 func (f *Faults) SandboxID(id string) {
 	_, ok := ClusterOf(id)
 	f.Check(ok, "id", Clip(id), "a sandbox id: a lowercase ULID, -, and a ClusterID")
 }
 
-// ClusterOf returns the cluster that minted a sandbox id.
+// ClusterOf returns the cluster that created a sandbox id.
 func ClusterOf(id string) (string, bool) {
 	const ulidLen = 26
 	if len(id) < ulidLen+2 || id[ulidLen] != '-' || !IsClusterID(id[ulidLen+1:]) {
@@ -218,15 +218,15 @@ func ClusterOf(id string) (string, bool) {
 	return id[ulidLen+1:], true
 }
 
-// IsName reports whether a text can name an Env or a pool.
+// IsName reports whether a text is a valid name of an Env or a pool.
 func IsName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
 
-// printable also keeps NUL out, which separates the parts of a key hash.
+// printable also rejects NUL, which separates the parts of a key hash.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// Clip bounds the part of a request that an error repeats.
+// Clip truncates the part of a request that an error contains.
 func Clip(s string) string { return clip.Text(s, 160) }
 
 func sortedKeys(m map[string]string) []string {

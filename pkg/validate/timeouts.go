@@ -49,7 +49,7 @@ func timeoutFaults(faults []problem.Field, field string, d *durationpb.Duration)
 	return append(faults, problem.Field{Field: field, Value: DurationValue(d), Valid: `a duration such as "90s", from 0 (none) to 8760h`})
 }
 
-// DurationValue formats a duration for an error, even one out of its type's range.
+// DurationValue formats a duration for an error, even if it is out of range.
 func DurationValue(d *durationpb.Duration) string {
 	if d == nil || !d.IsValid() {
 		return d.String()
