@@ -17,7 +17,7 @@
 // Rules:
 //
 //   - A request has up to 8 hooks in 32 KiB, each with exec or http. They run in order (package worker/internal/hooks).
-//   - Hooks are on the Pod, for all who may read it, until it is idle again, and in the hub until the claim's key expires. So a secret in a
-//     hook is shared; one that it refers to is not: the worker reads it for each try.
+//   - Hooks are stored on the Pod, where everyone who may read the Pod can see them, until it is idle again, and in the hub until the
+//     claim's key expires. So a secret in a hook is exposed. A secret that a hook refers to is not: the worker reads it for each try.
 //   - The reference does not define the format of an action; this package does.
 package hook

@@ -35,7 +35,7 @@ type HTTP struct {
 	Body    Value            `json:"body,omitzero"`
 }
 
-// Encode returns hooks as a Pod's annotation; "" for none.
+// Encode returns the annotation for a Pod with these hooks, or "" if there are none.
 func Encode(actions []Action) (string, error) {
 	if len(actions) == 0 {
 		return "", nil
@@ -47,7 +47,7 @@ func Encode(actions []Action) (string, error) {
 	return string(data), nil
 }
 
-// Decode reads an annotation that Encode wrote. It validates the text as Parse does; because other writers may have changed it.
+// Decode parses an annotation that Encode wrote. It validates the text as Parse does, because other writers may have changed it.
 func Decode(text string) ([]Action, error) {
 	if text == "" {
 		return nil, nil
@@ -63,7 +63,7 @@ func Decode(text string) ([]Action, error) {
 	return actions, nil
 }
 
-// Title names a hook in messages, without anything that could be secret.
+// Title returns a name of the hook for messages, without anything that could be secret.
 func (a *Action) Title(index int) string {
 	kind := "http"
 	if a.Exec != nil {

@@ -42,8 +42,8 @@ var (
 	token   = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$") // RFC 9110's
 )
 
-// Parse reads a request's hooks, or returns everything that is wrong with them. A fault quotes nothing of a command, a header
-// or a body.
+// Parse parses the hooks of a request, or returns everything that is wrong with them. Faults contain no part of a command, a header or a
+// body.
 func Parse(list []*structpb.Struct) ([]Action, []problem.Field) {
 	var f faults
 	if len(list) > MaxHooks {
@@ -64,7 +64,7 @@ func Parse(list []*structpb.Struct) ([]Action, []problem.Field) {
 	return actions, nil
 }
 
-// Faults returns what is wrong with a request's hooks.
+// Faults returns the faults in a request's hooks.
 func Faults(list []*structpb.Struct) []problem.Field {
 	_, f := Parse(list)
 	return f
@@ -84,7 +84,7 @@ type object struct {
 
 func (o object) at(name string) string { return o.path + "." + name }
 
-// only refuses unknown fields: a misspelt field would have no effect.
+// only rejects unknown fields, because a misspelt field would have no effect.
 func (f *faults) only(o object, known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if !slices.Contains(known, name) {
@@ -236,7 +236,7 @@ func (f *faults) oneOf(o object, name string, known []string) string {
 	return value
 }
 
-// number returns false for a missing field, and for a value that is no such number.
+// number returns false if the field is missing or is not a number in the range.
 func (f *faults) number(o object, name string, least, most int32) (int32, bool) {
 	v, ok := o.fields[name]
 	if !ok {
@@ -254,7 +254,7 @@ func (f *faults) number(o object, name string, least, most int32) (int32, bool) 
 	return int32(n.NumberValue), true
 }
 
-// kindOf names the type of a value without quoting it.
+// kindOf returns the type of a value, without its content.
 func kindOf(v *structpb.Value) string {
 	switch v.GetKind().(type) {
 	case nil:
@@ -274,7 +274,7 @@ func kindOf(v *structpb.Value) string {
 	}
 }
 
-// shown bounds the part of a request that an error repeats.
+// shown truncates the part of a request that an error contains.
 func shown(s string) string { return clip.Text(s, 80) }
 
 func structs(text []byte) ([]*structpb.Struct, error) {

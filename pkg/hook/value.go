@@ -14,25 +14,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Value is a text, or where it stands: in a Secret of the sandbox's namespace.
+// Value is a text, or a reference to a key of a Secret in the sandbox's namespace.
 type Value struct {
 	Text string
 	From *SecretKey
 }
 
-// SecretKey names a key of a Secret.
+// SecretKey identifies a key of a Secret.
 type SecretKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
 }
 
-// String names the key. It is no secret.
+// String describes the key, which is not secret.
 func (k SecretKey) String() string { return fmt.Sprintf("key %q of Secret %q", k.Key, k.Name) }
 
 // IsZero reports whether there is neither a text nor a reference.
 func (v Value) IsZero() bool { return v.Text == "" && v.From == nil }
 
-// reference is a Value that is not a text, as Kubernetes writes one for an environment variable.
+// reference is the JSON form of a Value that is not a text. It is that of Kubernetes for environment variables.
 type reference struct {
 	ValueFrom struct {
 		SecretKeyRef *SecretKey `json:"secretKeyRef"`
@@ -51,7 +51,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 
 var errNoValue = errors.New("no value")
 
-// value reads a string, or a reference to one.
+// value parses a string, or a reference.
 func (f *faults) value(path string, v *structpb.Value) (Value, error) {
 	switch kind := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
@@ -64,7 +64,7 @@ func (f *faults) value(path string, v *structpb.Value) (Value, error) {
 	return Value{}, errNoValue
 }
 
-// reference adds a fault for whatever is wrong with it; none of that can be the secret itself.
+// reference parses a reference. Its faults cannot contain the secret itself.
 func (f *faults) reference(o object) (Value, error) {
 	before := len(*f)
 	f.only(o, "valueFrom")
@@ -94,11 +94,11 @@ func (f *faults) reference(o object) (Value, error) {
 	return Value{From: key}, nil
 }
 
-// credentialHeaders are the headers whose value is a credential by their standard, or by wide use.
+// credentialHeaders are the headers whose value is a credential, by standard or common use.
 var credentialHeaders = []string{"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token"}
 
-// Literals lists the headers of hooks that hold a credential as text, by their fields' paths: it stands in Pods' annotations and,
-// for a claim with a key, in the hub's store.
+// Literals returns the paths of headers that contain a credential as text. Such a credential is stored in annotations of Pods and, for a
+// claim with a key, in the hub's store.
 func Literals(actions []Action) (paths []string) {
 	for i, a := range actions {
 		if a.HTTP == nil {
@@ -114,7 +114,7 @@ func Literals(actions []Action) (paths []string) {
 	return paths
 }
 
-// References lists the keys of Secrets that hooks need.
+// References returns the keys of Secrets that hooks need.
 func References(actions []Action) (keys []SecretKey) {
 	for _, a := range actions {
 		if a.HTTP == nil {
