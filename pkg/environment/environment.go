@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// patience bounds how long the daemon of a sandbox that runs may take to respond.
+	// patience bounds how long the daemon of a running sandbox may take to respond.
 	patience = 20 * time.Second
 	pause    = 200 * time.Millisecond
 	maxReply = 64 << 10 // of the daemon, in one message
@@ -39,7 +39,8 @@ const (
 // Options configure a Setter. All are required.
 type Options struct {
 	Opener reach.Opener
-	// Key returns that of package e2b, the same at each replica that serves the sandbox. It is called where a claim has what a daemon takes.
+	// Key returns the key of package e2b, which is the same at each replica that serves the sandbox. It is called only if a claim has data for
+	// the daemon.
 	Key   func() ([]byte, error)
 	Clock clock.Clock
 }
@@ -52,7 +53,7 @@ type Setter struct {
 // New returns a Setter.
 func New(o Options) *Setter { return &Setter{o} }
 
-// Ready returns why no environment can be set here; nil if it can.
+// Ready returns an error if no environment can be set here.
 func (s *Setter) Ready() error {
 	if _, err := s.opts.Key(); err != nil {
 		return problem.New(problem.Misconfigured, "what a sandbox's daemon sets: %w", err)
@@ -60,16 +61,15 @@ func (s *Setter) Ready() error {
 	return nil
 }
 
-// Environment gives sandboxes what their daemons take of a claim: validate.Belongings.
+// Environment passes the parts of a claim that are for the daemon (validate.Belongings) to sandboxes.
 type Environment interface {
-	// Ready returns why it cannot be given here; nil if it can.
+	// Ready returns an error if this is not possible here.
 	Ready() error
-	// Set gives it to a sandbox that has started, and ends its preparation. The context identifies the caller.
+	// Set passes them to a started sandbox, and ends its preparation. The context identifies the caller.
 	Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error
 }
 
-// Equip has a sandbox that has started get what its daemon takes of a claim, if there is anything to give or to end. It refuses a sandbox
-// without a daemon.
+// Equip calls Set for a started sandbox, if there is data to pass or a preparation to end. It fails for a sandbox without a daemon.
 func Equip(ctx context.Context, by Environment, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
 	fields := validate.Belongings(of)
 	if !outcome.Started(sandbox) || len(fields) == 0 && !outcome.IsPreparing(sandbox) {
@@ -81,7 +81,7 @@ func Equip(ctx context.Context, by Environment, sandbox *sandboxv1.Sandbox, of *
 	return by.Set(ctx, sandbox, of)
 }
 
-// taken returns why a sandbox has no daemon that takes fields of a claim (validate.Belongings); nil if it has one.
+// taken returns an error if the sandbox has no daemon that receives these fields of a claim (validate.Belongings).
 func taken(sandbox *sandboxv1.Sandbox, fields []string) error {
 	if slices.ContainsFunc(sandbox.GetRuntimes(), func(r *sandboxv1.Runtime) bool { return r.GetName() == validate.DaemonRuntime }) {
 		return nil
@@ -89,8 +89,8 @@ func taken(sandbox *sandboxv1.Sandbox, fields []string) error {
 	return validate.NoDaemon(fields).Err()
 }
 
-// Set gives a sandbox that has started what its daemon takes of a claim, and then ends its preparation: the sandbox is RUNNING, and said to
-// be. The context identifies the caller.
+// Set passes a claim's data to the daemon of a started sandbox, and then ends the preparation: the sandbox becomes RUNNING, and Set updates
+// its phase accordingly. The context identifies the caller.
 func (s *Setter) Set(ctx context.Context, sandbox *sandboxv1.Sandbox, of *sandboxv1.CreateSandboxRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -138,7 +138,7 @@ func (s *Setter) prepare(ctx context.Context, id string, of *sandboxv1.CreateSan
 	return nil
 }
 
-// begin sets variables and defaults, as soon as the daemon responds.
+// begin sets variables and defaults as soon as the daemon responds.
 func (s *Setter) begin(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSandboxRequest) error {
 	defaults := sandboxd.Defaults{Env: of.GetEnvVars(), User: of.GetExecUser(), Workdir: of.GetWorkdir()}
 	var last error
@@ -156,7 +156,7 @@ func (s *Setter) begin(ctx context.Context, daemon *sandboxd.Client, of *sandbox
 	}
 }
 
-// give has the sandbox's worker give values of Secrets to the daemon, which has the token since begin. None of them is seen here.
+// give makes the sandbox's worker pass values of Secrets to the daemon, which begin gave its token. The values do not pass through here.
 func (s *Setter) give(ctx context.Context, id, token string, refs []*sandboxv1.SandboxSecret) error {
 	if len(refs) == 0 {
 		return nil
@@ -169,7 +169,7 @@ func (s *Setter) give(ctx context.Context, id, token string, refs []*sandboxv1.S
 	return nil
 }
 
-// open makes a call whose tunnel carries nothing.
+// open makes a call whose tunnel carries no data.
 func (s *Setter) open(ctx context.Context, id string, what *federationv1.ReachCall) error {
 	what.Preparing = true
 	tunnel, err := s.opts.Opener.Open(ctx, id, what)
@@ -180,7 +180,7 @@ func (s *Setter) open(ctx context.Context, id string, what *federationv1.ReachCa
 	return nil
 }
 
-// try makes one request; again reports whether another one may help. No error quotes the daemon's response; because that may quote a value.
+// try makes one request. again reports whether a retry may help. Errors do not contain the daemon's response, which may contain a value.
 func try(ctx context.Context, daemon *sandboxd.Client, defaults sandboxd.Defaults) (again bool, err error) {
 	err = daemon.Init(ctx, defaults, time.Time{})
 	var unreached *problem.Error
@@ -196,7 +196,7 @@ func try(ctx context.Context, daemon *sandboxd.Client, defaults sandboxd.Default
 	}
 }
 
-// enter makes the working directory where it is missing, and finds out whether there is the account.
+// enter creates the working directory if it is missing, and checks whether the account exists.
 func enter(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSandboxRequest) error {
 	var err error
 	field := "execUser"
@@ -221,7 +221,7 @@ func enter(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSan
 	}
 }
 
-// write writes one file. No error quotes the daemon's response; because that has the path.
+// write writes one file. Errors do not contain the daemon's response, which contains the path.
 func write(ctx context.Context, daemon *sandboxd.Client, field string, file *sandboxv1.SandboxFile) error {
 	mode := validate.FileMode(file)
 	to := daemon.Base + "/files?" + url.Values{"path": {file.GetPath()}, sandboxd.ModeParameter: {mode}}.Encode()
@@ -251,7 +251,7 @@ func write(ctx context.Context, daemon *sandboxd.Client, field string, file *san
 	return nil
 }
 
-// interrupted is the error about a daemon that stopped responding.
+// interrupted returns the error for a daemon that stopped responding.
 func interrupted(field string, err error) error {
 	var known *problem.Error
 	if errors.As(err, &known) {
