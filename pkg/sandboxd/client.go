@@ -18,17 +18,17 @@ import (
 
 const (
 	maxError  = 64 << 10
-	maxStream = 1 << 20 // of one message of a stream
+	maxStream = 1 << 20 // of one message in a stream
 )
 
-// A daemon that refuses a request closes the connection: what is still being written fails then, and its response is lost. So bodies that
-// are not written at once wait until the daemon reads them.
+// A daemon that refuses a request closes the connection. A body that is still being written then fails, and the response is lost. So bodies
+// that are not written at once wait until the daemon reads them.
 const expect, proceed = "Expect", "100-continue"
 
 const (
-	// ModeParameter sets the permissions of a file that is written, octal.
+	// ModeParameter is the query parameter with the permissions of a file to write, in octal.
 	ModeParameter = "mode"
-	// ModeHeader of the response repeats them; daemons that do not know them do not.
+	// ModeHeader is the response header that repeats the permissions. Daemons that do not support the parameter do not send it.
 	ModeHeader = "X-Atoll-Mode"
 )
 
@@ -39,18 +39,18 @@ type Client struct {
 	// Base is the URL of the daemon's port, without a slash at its end.
 	Base  string
 	Token string
-	// User is who the calls act as; empty: the container's own.
+	// User is the user as whom the calls act; empty: the container's own.
 	User string
 }
 
-// StatusError is a response that is an error.
+// StatusError is an error response.
 type StatusError struct {
 	Status int
 	Header http.Header
 	Body   []byte // clipped
 }
 
-// Error implements error, with the message of the response.
+// Error returns the message of the response.
 func (e *StatusError) Error() string {
 	var said struct{ Message, Detail, Title string }
 	_ = json.Unmarshal(e.Body, &said)
@@ -62,14 +62,14 @@ func (e *StatusError) Error() string {
 	return http.StatusText(e.Status)
 }
 
-// Defaults are what processes and paths of a sandbox have, where a call says nothing else. Empty fields change nothing.
+// Defaults are the defaults for processes and paths of a sandbox. Empty fields change nothing.
 type Defaults struct {
-	Env           map[string]string // beside what there is
+	Env           map[string]string // added to the existing variables
 	User, Workdir string
 }
 
-// Init sets the daemon's token, if it has none, and defaults. The daemon ignores what is older than what it has; with the zero time it
-// takes all.
+// Init sets the defaults, and the daemon's token if it has none. The daemon ignores a call that is older than the last one; with the zero
+// time it accepts every call.
 func (c *Client) Init(ctx context.Context, d Defaults, now time.Time) error {
 	body := map[string]any{"accessToken": c.Token}
 	for field, value := range map[string]string{"defaultUser": d.User, "defaultWorkdir": d.Workdir} {
@@ -102,10 +102,10 @@ func (c *Client) Init(ctx context.Context, d Defaults, now time.Time) error {
 	return response.Body.Close()
 }
 
-// Do makes an HTTP request. A response that is an error is a StatusError; else the caller closes its body.
+// Do makes an HTTP request. It returns an error response as a StatusError. Otherwise the caller must close the body.
 func (c *Client) Do(request *http.Request, now time.Time) (*http.Response, error) {
 	return again(request.Context(), c, now, func() (*http.Response, error) {
-		// A body of which nothing was sent can be sent again.
+		// A body can be sent again if nothing of it was sent.
 		try := request.Clone(request.Context())
 		body := &untouched{Reader: request.Body}
 		if request.Body != nil && request.Body != http.NoBody {
@@ -120,10 +120,10 @@ func (c *Client) Do(request *http.Request, now time.Time) (*http.Response, error
 	})
 }
 
-// untouched is a body that the transport does not close, and that notes whether any of it was read.
+// untouched is a body that the transport cannot close, and that records whether any of it was read.
 type untouched struct {
 	io.Reader
-	touched atomic.Bool // the transport may read on after the response
+	touched atomic.Bool // the transport may continue to read after the response
 }
 
 func (u *untouched) Read(p []byte) (int, error) {
@@ -157,7 +157,7 @@ func (c *Client) authorize(header http.Header) {
 	}
 }
 
-// Call makes a unary call of Connect, whose response has at most so many bytes.
+// Call makes a unary Connect call. The response may have at most `most` bytes.
 func Call[Q, R any](ctx context.Context, c *Client, path string, most int, now time.Time, q *Q) (*R, error) {
 	client := connect.NewClient[Q, R](c.HTTP, c.Base+path, connect.WithReadMaxBytes(most), plain)
 	return again(ctx, c, now, func() (*R, error) {
@@ -171,10 +171,11 @@ func Call[Q, R any](ctx context.Context, c *Client, path string, most int, now t
 	})
 }
 
-// plain asks for no compression: a tunnel carries what a sandbox sends, and no more is held here.
+// plain disables compression, so that a sandbox cannot send more than what its tunnel carries.
 var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
-// Stream makes a call of Connect whose response is a stream, which has begun: its first message was received. The caller closes it.
+// Stream makes a Connect call with a streaming response, and returns after it has received the first message. The caller must close the
+// stream.
 func Stream[Q, R any](ctx context.Context, c *Client, path string, now time.Time, q *Q, header http.Header) (
 	*connect.ServerStreamForClient[R], error,
 ) {
@@ -202,7 +203,7 @@ func Stream[Q, R any](ctx context.Context, c *Client, path string, now time.Time
 	})
 }
 
-// again makes a call, and a second time where the daemon had no token yet.
+// again makes a call. If the daemon refuses its token, it calls Init and makes the call again.
 func again[R any](ctx context.Context, c *Client, now time.Time, call func() (R, error)) (R, error) {
 	out, err := call()
 	if !tokenless(err) {
@@ -218,10 +219,10 @@ func again[R any](ctx context.Context, c *Client, now time.Time, call func() (R,
 	return call()
 }
 
-// ErrForeignToken is the error of a daemon whose token was set by another caller.
+// ErrForeignToken means that another caller set the daemon's token.
 var ErrForeignToken = errors.New("the sandbox's daemon has a token that is not this hub's")
 
-// tokenless reports whether a daemon refused a call for its token, or for a user that it does not know.
+// tokenless reports whether a daemon refused a call because of its token, or because it does not know the user.
 func tokenless(err error) bool {
 	var refused *StatusError
 	return errors.As(err, &refused) && refused.Status == http.StatusUnauthorized || connect.CodeOf(err) == connect.CodeUnauthenticated

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/api/envd"
 )
 
-// Dial returns a client whose requests have a connection each, which dial makes. It follows no redirects. A body that waits for the daemon
-// is sent after wait in any case; 0: at once.
+// Dial returns a client that makes a new connection for each request by calling dial. It follows no redirects. A body that waits for the
+// daemon is sent after wait in any case; 0: immediately.
 func Dial(token string, wait time.Duration, dial func(ctx context.Context) (net.Conn, error)) *Client {
 	return &Client{
 		Base: fmt.Sprintf("http://localhost:%d", envd.Port), Token: token,

@@ -8,13 +8,14 @@ import (
 	"encoding/hex"
 )
 
-// TokenHeader has the token of a sandbox's daemon.
+// TokenHeader is the header with the token of a sandbox's daemon.
 const TokenHeader = "X-Access-Token"
 
-// UserHeader names the user that a request to the daemon acts as; because ports get no Authorization.
+// UserHeader is the header with the user as whom a request to the daemon acts. It is used because requests to ports have no Authorization
+// header.
 const UserHeader = "X-Atoll-User"
 
-// Token is the token of a sandbox's daemon, by the hub's key.
+// Token returns the token of a sandbox's daemon, derived from the hub's key.
 func Token(key []byte, sandbox string) string {
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte("daemon\x00" + sandbox))
