@@ -18,7 +18,7 @@ import (
 	"navix.sh/atoll/pkg/access"
 )
 
-// reviewer asks about permissions.
+// reviewer asks the cluster about permissions.
 type reviewer struct {
 	rbac   authorizer.Authorizer
 	flight singleflight.Group
@@ -35,7 +35,8 @@ func newReviewer(client kubernetes.Interface, ttl time.Duration) (*reviewer, err
 	return &reviewer{rbac: rbac}, nil
 }
 
-// allowed asks about a permission in a namespace; empty: in all. The library caches; callers with the same question wait together.
+// allowed asks about a permission in a namespace, or in all if namespace is empty. The library caches the result. Callers with the same
+// question share one request.
 func (r *reviewer) allowed(ctx context.Context, who *access.Identity, p access.Permission, namespace string) (bool, error) {
 	question := struct {
 		User, UID string
@@ -73,7 +74,7 @@ func attributes(who *access.Identity, p access.Permission, namespace string) aut
 	}
 }
 
-// namespaced reports whether a permission is about what is in a namespace. Of anything else a RoleBinding gives nothing.
+// namespaced reports whether a permission is about objects in namespaces. A RoleBinding cannot grant any other permission.
 func namespaced(p access.Permission) bool {
 	resource, _, _ := strings.Cut(p.Resource, "/")
 	return resource == access.Sandboxes || resource == access.Envs || resource == access.Claims
@@ -82,7 +83,7 @@ func namespaced(p access.Permission) bool {
 // Authorize implements access.Authorizer.
 func (c *Cluster) Authorize(ctx context.Context, who *access.Identity, p access.Permission) (access.Grant, error) {
 	if who.User == "" || who.Key != "" {
-		return access.Grant{}, nil // an API key is none of the cluster's users
+		return access.Grant{}, nil // an API key is not a user of the cluster
 	}
 	everywhere, err := c.reviewer.allowed(ctx, who, p, "")
 	if err != nil {

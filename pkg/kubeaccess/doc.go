@@ -2,16 +2,16 @@
 
 // Package kubeaccess delegates authentication and authorization to a Kubernetes cluster, with the libraries of its API server.
 //
-// In go a token, or an identity and a permission; out come an access.Identity by TokenReview and an access.Grant by SubjectAccessReview.
-// A platform team writes plain RBAC about the resources of API group atoll.navix.sh, which has no objects: sandboxes, sandboxes/exec,
-// envs and the others of package access.
+// In: a token, or an identity and a permission. Out: an access.Identity by TokenReview, or an access.Grant by SubjectAccessReview. A
+// platform team writes plain RBAC for the resources of API group atoll.navix.sh, which has no objects: sandboxes, sandboxes/exec, envs and
+// the others of package access.
 //
 // # Rules
 //
-//   - Outcomes are cached for seconds: what is permitted for --auth-kubernetes-ttl, what is not for a third of it. That is how late a
-//     change of RBAC, or a token that was deleted, is noticed.
-//   - Callers with the same question wait for one request. Tokens that the API server has not seen cost it at most 50 requests a second,
+//   - Results are cached: an allowed one for --auth-kubernetes-ttl, a denied one for a third of it. A change of RBAC, or the deletion of a
+//     token, takes effect with that delay.
+//   - Callers with the same question share one request. Tokens that are not cached cause at most 50 requests per second to the API server,
 //     whatever callers send (I14).
-//   - While the API server does not respond, what is cached holds; everything else is UNAVAILABLE after three seconds.
-//   - A permission is asked about for all namespaces first. If it does not hold there, a call asks about the namespaces that it concerns.
+//   - While the API server does not respond, cached results remain valid; everything else is UNAVAILABLE after three seconds.
+//   - A permission is first checked for all namespaces. If it is not granted there, a call checks the namespaces that it concerns.
 package kubeaccess

@@ -28,13 +28,13 @@ import (
 // Group is the API group of the resources in RBAC.
 const Group = "atoll.navix.sh"
 
-// DefaultTTL is how long what is permitted is cached.
+// DefaultTTL is how long an allowed result is cached.
 const DefaultTTL = 30 * time.Second
 
 const (
 	patience = 3 * time.Second // of a caller
 	maxToken = 16 << 10        // bytes
-	// Tokens that are not cached.
+	// Rate limit for tokens that are not cached.
 	reviewsPerSecond = 50
 	reviewBurst      = 100
 )
@@ -42,12 +42,12 @@ const (
 // Options configure New.
 type Options struct {
 	Config    *rest.Config
-	Audiences []string      // that a token has one of; none: what the API server takes itself
+	Audiences []string      // a token must have one of them; none: those that the API server itself accepts
 	TTL       time.Duration // DefaultTTL if 0
 	Log       logr.Logger
 }
 
-// Config reads how to reach the cluster: from a kubeconfig, or as a Pod.
+// Config returns the configuration of the cluster, from a kubeconfig or from the Pod.
 func Config(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -55,7 +55,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return rest.InClusterConfig()
 }
 
-// Cluster authenticates and authorizes by a cluster. It implements access.Authenticator and access.Authorizer.
+// Cluster authenticates and authorizes callers with a cluster. It implements access.Authenticator and access.Authorizer.
 type Cluster struct {
 	tokens    authenticator.Token
 	audiences []string
@@ -64,13 +64,13 @@ type Cluster struct {
 	log       logr.Logger
 }
 
-// New returns a Cluster. It asks the API server nothing yet.
+// New returns a Cluster. It does not contact the API server yet.
 func New(o Options) (*Cluster, error) {
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}
 	config := rest.CopyConfig(o.Config)
-	config.QPS, config.Timeout = -1, patience // the bounds are here
+	config.QPS, config.Timeout = -1, patience // the limits are in this package
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("a client of the cluster: %w", err)
@@ -88,16 +88,16 @@ func New(o Options) (*Cluster, error) {
 	return c, err
 }
 
-// backoff is of a request that failed, within a caller's patience.
+// backoff returns the backoff of a failed request. It fits into a caller's patience.
 func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 4}
 }
 
-// errPaced is the error of a token that may not be asked about now.
+// errPaced means that a token cannot be checked now because of the rate limit.
 var errPaced = errors.New("too many tokens that are not known")
 
-// paced asks about a token that is not cached. It lets the cache know tokens that are not valid, which the library returns as errors, as
-// it does an API server that is away.
+// paced checks a token that is not cached. It returns invalid tokens so that the cache stores them. The library returns both an invalid
+// token and an unreachable API server as an error.
 type paced struct {
 	authenticator.Token
 	reviews *rate.Limiter
@@ -115,7 +115,7 @@ func (p *paced) AuthenticateToken(ctx context.Context, token string) (*authentic
 	return response, ok, err
 }
 
-// away reports whether an error is about the way to the API server, or of the API server about the request, and not about a token.
+// away reports whether an error is about the connection to the API server, or about the request, and not about the token.
 func away(err error) bool {
 	var status apierrors.APIStatus
 	var network interface{ Timeout() bool }
@@ -130,7 +130,7 @@ func (c *Cluster) Authenticate(ctx context.Context, token string) (*access.Ident
 	case len(token) > maxToken:
 		return nil, problem.New(problem.Unauthenticated, "the bearer token has %d bytes, want at most %d", len(token), maxToken)
 	case token == "" || strings.HasPrefix(token, "atoll_") || strings.HasPrefix(token, "e2b_"):
-		return nil, access.ErrNotMine // an API key is not shown to others
+		return nil, access.ErrNotMine // never send an API key to others
 	}
 	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -156,7 +156,7 @@ func (c *Cluster) Authenticate(ctx context.Context, token string) (*access.Ident
 	return who, nil
 }
 
-// unavailable is the error about an API server that does not respond.
+// unavailable returns the error for an API server that does not respond.
 func (c *Cluster) unavailable(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
