@@ -8,7 +8,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 )
 
-// decide returns which clusters are to be engaged and which are to end, given the uids of those that are engaged.
+// decide returns the clusters to engage and those to disengage, given the uids of the engaged clusters.
 func decide(engaged map[string]string, listed []*sandboxv1.Cluster) (begin []*sandboxv1.Cluster, end []string) {
 	keep := map[string]bool{}
 	for _, c := range listed {

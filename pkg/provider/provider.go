@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// DefaultInterval is how often the hub is asked for its clusters.
+	// DefaultInterval is the interval at which the hub's clusters are listed.
 	DefaultInterval = 3 * time.Second
 
 	callTimeout = 10 * time.Second
@@ -31,19 +31,19 @@ const (
 	lastRetry   = time.Minute
 )
 
-// Options of a Provider.
+// Options configure a Provider.
 type Options struct {
 	Hub sandboxv1.ClustersClient
-	// Config returns how a cluster's API server is reached, and with which rights.
+	// Config returns the configuration for a cluster's API server, which includes the permissions.
 	Config func(ctx context.Context, id string) (*rest.Config, error)
-	// Select returns whether a cluster is for this controller; nil: all are.
+	// Select reports whether this controller handles a cluster; nil: it handles all.
 	Select   func(*sandboxv1.Cluster) bool
 	Cluster  []cluster.Option
 	Interval time.Duration // 0: DefaultInterval
 	Log      logr.Logger
 }
 
-// Provider hands over the clusters of a hub.
+// Provider engages the clusters of a hub.
 type Provider struct {
 	opts    Options
 	running sync.WaitGroup
@@ -53,7 +53,7 @@ type Provider struct {
 	indexes []index
 }
 
-// member is a cluster that is engaged, or about to be.
+// member is a cluster that is engaged or being engaged.
 type member struct {
 	uid     string
 	cancel  context.CancelFunc
@@ -100,7 +100,7 @@ func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
 	}
 }
 
-// round follows the hub's list once.
+// round applies the hub's current list of clusters.
 func (p *Provider) round(ctx context.Context, aware multicluster.Aware) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (p *Provider) round(ctx context.Context, aware multicluster.Aware) error {
 	return nil
 }
 
-// serve tries until the cluster is engaged, and runs its caches until it is not.
+// serve retries until the cluster is engaged, and runs its caches until it is disengaged.
 func (p *Provider) serve(ctx context.Context, aware multicluster.Aware, id string, m *member) {
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
 		err := p.attempt(ctx, aware, id, m)
@@ -175,7 +175,7 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 		return err
 	}
 	ended := make(chan error, 1)
-	// In this order, because caches that are gone must not be waited for.
+	// The deferred calls run in reverse order: cancel first, then wait for the caches to end.
 	defer func() { <-ended }()
 	defer cancel()
 	p.mu.Lock()
@@ -206,7 +206,7 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 	return err
 }
 
-// responds asks for the version, which takes no rights.
+// responds reads the version, which requires no permissions.
 func responds(ctx context.Context, cl cluster.Cluster) error {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(cl.GetConfig(), cl.GetHTTPClient())
 	if err != nil {
