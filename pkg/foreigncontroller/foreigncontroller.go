@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreigncontroller finds, in managed fields and leases, other controllers that write Atoll's objects.
+// Package foreigncontroller detects other controllers that write Atoll's objects, by managed fields and leases.
 //
-// In go objects and leases as read; out come findings with a typed reason. It is pure: callers measure durations, each with its
-// own clock (package worker/internal/foreigncontroller, pkg/doctor).
+// In: objects and leases as read. Out: findings with a typed reason. It is pure: callers measure durations, each with its own clock
+// (package worker/internal/foreigncontroller, pkg/doctor).
 //
-// Managed fields are bookkeeping, not protection: a controller that writes as "atoll-worker" is not found. A second
-// installation of Atoll is, by its lease.
+// Managed fields are bookkeeping, not protection: a controller that writes as "atoll-worker" is not detected. A second installation of
+// Atoll is detected by its lease.
 package foreigncontroller
 
 import (
@@ -38,8 +38,8 @@ type Write struct {
 	At      time.Time
 }
 
-// StatusWrite returns the last write of the object's status by another controller, unless Atoll has written it since. Edits
-// with kubectl do not count; because a user does not repeat them.
+// StatusWrite returns the last write of the object's status by another controller, unless Atoll has written the status since. Edits with
+// kubectl do not count, because a user does not repeat them.
 func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 	var own time.Time
 	for _, entry := range object.GetManagedFields() {
@@ -56,7 +56,7 @@ func StatusWrite(object metav1.Object) (w Write, foreign bool) {
 			w = Write{Manager: entry.Manager, At: at}
 		}
 	}
-	// Times are whole seconds. The order of two writes in one second is unknown.
+	// Times have whole seconds, so the order of two writes within one second is unknown.
 	return w, w.Manager != "" && !own.After(w.At)
 }
 
@@ -72,7 +72,7 @@ type Lease struct {
 // WorkerLease is the name of a worker's lease, in the namespace of its installation.
 const WorkerLease = "atoll-worker"
 
-// known are the leases of the API's original system: names, and suffixes of names.
+// known are the leases of the API's original system, as names and suffixes of names.
 var known = []string{"sandbox-api-server", "agents.navix.sh", "agentbox.navix.sh"}
 
 // Bounds of a lease's duration, whatever it declares: an abandoned lease must not stop a worker for long.
@@ -81,15 +81,15 @@ const (
 	longest  = time.Minute
 )
 
-// Leases returns the held leases that an operator has named as another controller's, as NAMESPACE/NAME. No other lease counts;
-// because any user who edits a namespace can create one. Of two installations of Atoll, the one with the older lease continues,
-// and the other finds it here.
+// Leases returns the held leases that an operator has named, as NAMESPACE/NAME, as those of other controllers. No other lease counts,
+// because any user who may edit a namespace can create one. Of two installations of Atoll, the one with the older lease continues; the
+// other one finds that lease here.
 func Leases(all []coordinationv1.Lease, namespace string, named []string) []Lease {
 	return held(all, namespace, func(l *coordinationv1.Lease) bool { return slices.Contains(named, l.Namespace+"/"+l.Name) })
 }
 
-// Suspects returns the held leases that look like another controller's, or another installation's. They are for an operator to
-// check, and decide nothing; because any user who edits a namespace can create one.
+// Suspects returns the held leases that look like those of another controller or another installation. They are for an operator to check
+// and have no effect, because any user who may edit a namespace can create one.
 func Suspects(all []coordinationv1.Lease, namespace string) []Lease {
 	return held(all, namespace, func(l *coordinationv1.Lease) bool {
 		return l.Name == WorkerLease || slices.ContainsFunc(known, func(name string) bool {
