@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage says what is valid to a person who called a program wrongly.
+// Package usage reports command line errors to users, with what is valid.
 //
-// In: a cobra command with all below it. Out: errors that name the flag or argument, its value and what is valid, and exit code 2.
+// In: a cobra command with its subcommands. Out: errors that name the flag or argument, its value and what is valid, and exit code 2.
 package usage
 
 import (
@@ -20,32 +20,32 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// ExitCode of a program that was called wrongly.
+// ExitCode is the exit code for an invalid command line.
 const ExitCode = 2
 
-// Error is a command line that cannot be carried out.
+// Error is an invalid command line.
 type Error struct{ Err error }
 
 func (e Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e Error) Unwrap() error { return e.Err }
 
 // Errorf returns an Error.
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// InvalidFlag is the error of a flag's value.
+// InvalidFlag returns the error for an invalid value of a flag.
 func InvalidFlag(flag, value, valid string) error {
 	return Errorf("--%s: %q is not valid, want %s", flag, value, valid)
 }
 
-// Explain has a program say what is valid when it or a command of it is called wrongly.
+// Explain makes a program and its subcommands report what is valid when they are called with an invalid command line.
 func Explain(root *cobra.Command) {
 	root.SetFlagErrorFunc(explainFlag)
 	explainArguments(root)
 }
 
-// Of returns an error of cobra about flags that belong together as an Error that says so in our words, and others as they are.
+// Of converts a cobra error about a group of flags to an Error with a clearer text. It returns other errors unchanged.
 func Of(err error) error {
 	if err == nil {
 		return nil
@@ -68,7 +68,7 @@ func Code(err error) int {
 	return 1
 }
 
-// explainFlag says what is valid instead of what pflag's parsers report.
+// explainFlag replaces errors of pflag's parsers with errors that say what is valid.
 func explainFlag(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
 	if errors.As(err, &wrong) {
@@ -86,8 +86,8 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return Error{err}
 }
 
-// explainArguments has all commands say how they are called when they are called wrongly. A command that only has others below it is
-// wrong by itself: it printed its help, and scripts took that for success.
+// explainArguments makes all commands report their usage when they get invalid arguments. It makes a command that only has subcommands fail
+// when it is called alone: such a command used to print its help, which scripts took for success.
 func explainArguments(cmd *cobra.Command) {
 	if !cmd.HasParent() && !cmd.Runnable() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -111,7 +111,7 @@ func explainArguments(cmd *cobra.Command) {
 				if !cmd.HasSubCommands() || len(args) == 0 {
 					return Errorf("%s; usage: %s", arity(cmd.Name(), err.Error()), cmd.UseLine())
 				}
-				names := namesBelow(cmd) // "clusters drian east" was meant as one of them
+				names := namesBelow(cmd) // a typo such as "clusters drian east"
 				if problem.Nearest(args[0], names) != "" || cobraArity.FindString(err.Error()) == "" {
 					return unknownBelow(cmd, args[0])
 				}
@@ -125,7 +125,7 @@ func explainArguments(cmd *cobra.Command) {
 	}
 }
 
-// namesBelow are the commands of a command.
+// namesBelow returns the names of the subcommands of a command.
 func namesBelow(cmd *cobra.Command) (names []string) {
 	for _, child := range cmd.Commands() {
 		if child.IsAvailableCommand() {
@@ -143,10 +143,10 @@ func unknownBelow(cmd *cobra.Command, given string) error {
 	return Errorf("there is no %s %s; there are: %s", cmd.CommandPath(), given, strings.Join(names, ", "))
 }
 
-// cobraArity are the errors of cobra's checks of how many arguments there are, which have no types.
+// cobraArity matches the errors of cobra's checks of the number of arguments, which have no types.
 var cobraArity = regexp.MustCompile(`^(?:requires|accepts)( at least| at most)? (\d+)(?: arg\(s\))?, (?:only )?received (\d+)$`)
 
-// arity says how many arguments a command takes and was given.
+// arity describes how many arguments a command requires and how many it got.
 func arity(name, text string) string {
 	m := cobraArity.FindStringSubmatch(text)
 	if m == nil && strings.HasPrefix(text, "unknown command") {
@@ -163,7 +163,7 @@ func arity(name, text string) string {
 	return fmt.Sprintf("%s takes%s %s, and %s given", name, m[1], plural.Of(want, "argument"), given)
 }
 
-// ExplainGroup says what is wrong with flags that belong together; cobra names them as a group.
+// ExplainGroup returns a clearer text for a cobra error about a group of flags.
 func ExplainGroup(text string) (string, bool) {
 	for _, rule := range []struct {
 		form *regexp.Regexp
@@ -182,7 +182,7 @@ func ExplainGroup(text string) (string, bool) {
 	return "", false
 }
 
-// unknownCommand names the command that is most like a wrong one, or that does what other tools call so.
+// unknownCommand returns an error with the command that is most similar to the wrong one, or that has that name in other tools.
 func unknownCommand(root *cobra.Command, wrong string) error {
 	var names []string
 	for _, child := range root.Commands() {
