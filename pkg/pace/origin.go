@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Origin is the address that counts as one; because a host with IPv6 has 2^64 of them. Invalid addresses count as one.
+// Origin returns the network that counts as one address: a host with IPv6 has 2^64 addresses. All invalid addresses count as one.
 func Origin(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

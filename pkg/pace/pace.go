@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pace bounds how much work a second each of many parties may cause (I14): addresses before authentication, callers after
-// it.
+// Package pace limits the rate of work that each of many parties may cause (I14): addresses before authentication, callers after it.
 //
-// In: what a party has caused, in units of the owner's. Out: how long the party has to wait. Work is charged when it is known, which
-// may be after it is done, so that a party can be in debt.
+// In: the amount of work that a party has caused, in units that the owner defines. Out: how long the party has to wait. Work may be charged
+// after it is done, so a party can be in debt.
 //
 //   - A party that was quiet may cause a burst.
-//   - All parties together have a bound too. It is divided by their number; because otherwise those that cause much would keep out
-//     those that cause little. Each has a least burst, enough to be authenticated; held by TestManyPartiesShareWhatThereIs.
-//   - Nothing is kept of a party that has its whole burst (I10). Parties beyond a number share one account.
+//   - All parties together also have a limit. It is divided by their number; because otherwise parties that cause much work would keep out
+//     those that cause little. Each has a minimum burst, enough to be authenticated; held by TestManyPartiesShareWhatThereIs.
+//   - Nothing is stored for a party that has its whole burst (I10). Parties beyond a maximum number share one account.
 package pace
 
 import (
@@ -20,16 +19,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Limits are rates, in units a second.
+// Limits are rates in units per second.
 type Limits struct {
-	// Rate is that of one party, and All that of all together; 0: unlimited.
+	// Rate is the rate of one party, and All that of all parties together; 0: unlimited.
 	Rate, All float64
-	// Burst is how much a party may cause at once, in seconds of its rate, and Least the least of it, in units.
+	// Burst is how much a party may cause at once, in seconds of its rate, and Least is the minimum of that, in units.
 	Burst time.Duration
 	Least float64
 }
 
-// maxParties bounds the parties that have accounts of their own.
+// maxParties is the number of parties that have their own accounts.
 const maxParties = 16 << 10
 
 // Pace has an account for each party.
@@ -39,7 +38,7 @@ type Pace[K comparable] struct {
 
 	mu       sync.Mutex
 	accounts map[K]*Account
-	rest     Account // of those without one
+	rest     Account // shared by the parties without their own
 	swept    time.Time
 }
 
@@ -48,7 +47,7 @@ func New[K comparable](limits Limits, c clock.PassiveClock) *Pace[K] {
 	return &Pace[K]{limits: limits, clock: c, accounts: map[K]*Account{}, swept: c.Now()}
 }
 
-// Take charges a party, and returns how long it has to wait until it is out of debt. A negative amount is given back.
+// Take charges a party, and returns how long the party has to wait until it is out of debt. A negative amount is a refund.
 func (p *Pace[K]) Take(key K, amount float64) time.Duration {
 	if p.limits.Rate <= 0 {
 		return 0
@@ -71,7 +70,7 @@ func (p *Pace[K]) Take(key K, amount float64) time.Duration {
 	return account.Take(now, rate, burst, amount)
 }
 
-// share returns what each party has. The caller holds the lock.
+// share returns the rate and burst of each party. The caller holds the lock.
 func (p *Pace[K]) share() (rate, burst float64) {
 	rate = p.limits.Rate
 	if p.limits.All > 0 {
@@ -90,15 +89,14 @@ func (p *Pace[K]) sweep(now time.Time) {
 	}
 }
 
-// Len is the number of parties with accounts.
+// Len returns the number of parties with accounts.
 func (p *Pace[K]) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.accounts)
 }
 
-// Account is what one party has caused lately. Its zero value is that of a party that has caused nothing. Its owner serializes
-// access.
+// Account records what one party has caused recently. The zero value is an account without charges. The owner must serialize access.
 type Account struct {
 	spent float64 // of the burst; more than that is debt
 	at    time.Time
