@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heap trades memory for processor time. A claim leaves much garbage relative to a small heap. With Go's default the
-// collector runs so often that it takes much of the claims' processor time; on a busy machine that adds latency.
+// Package heap trades memory for processor time. A claim produces much garbage relative to a small heap. With Go's default, the collector
+// runs so often that it takes much of the processor time of claims; on a busy machine that adds latency.
 package heap
 
 import (
@@ -19,17 +19,17 @@ const (
 	leastPercent = 25
 )
 
-// Relax makes collections rarer, unless GOGC is set. GOMEMLIMIT, which a container should set, still holds.
+// Relax makes collections less frequent, unless GOGC is set. GOMEMLIMIT, which a container should set, still applies.
 func Relax() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
 }
 
-// RelaxWithin is Relax for a heap with much live data: garbage takes at most room bytes, or a quarter of the live data if that
-// is more. If collections are frequent although the live data does not grow, the limit rises, up to maxFactor times as much,
-// until they are at least eight seconds apart; because a collection of tens of megabytes delays other work by milliseconds, and
-// a hub with busy clusters would have several a second.
+// RelaxWithin is Relax for a heap with much live data: garbage takes at most room bytes, or a quarter of the live data if that is more. If
+// collections are frequent although the live data does not grow, the limit is raised, by up to the factor maxFactor, until they are at
+// least eight seconds apart. A collection of tens of megabytes delays other work by milliseconds, and a hub with busy clusters would have
+// several per second.
 func RelaxWithin(room uint64) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -40,7 +40,7 @@ func RelaxWithin(room uint64) {
 	t.arm()
 }
 
-// tuner adjusts after every collection, when the live size is known.
+// tuner adjusts the percentage after every collection, when the size of the live data is known.
 type tuner struct {
 	room    uint64
 	percent int
@@ -49,7 +49,7 @@ type tuner struct {
 	set     func(percent int)
 }
 
-// arm registers for the next collection. The object has a pointer; because otherwise it might share memory with live objects.
+// arm registers for the next collection. The allocated object contains a pointer, because otherwise it might share memory with live objects.
 func (t *tuner) arm() { runtime.AddCleanup(new(*tuner), (*tuner).collected, t) }
 
 func (t *tuner) collected() {
@@ -64,7 +64,7 @@ func (t *tuner) collected() {
 	t.arm()
 }
 
-// choose rounds, so that a nearly constant heap keeps its setting.
+// choose returns the percentage. It rounds, so that a nearly constant heap keeps its setting.
 func choose(live, room uint64) int {
 	const step = 25
 	p := int(100 * room / max(live, 1) / step * step)
@@ -80,14 +80,14 @@ const (
 	maxFactor      = 8
 )
 
-// pace is the frequency of collections.
+// pace tracks the frequency of collections.
 type pace struct {
 	factor      int
-	since, last time.Time // the first and the last of the collections that were less than often apart
-	live        uint64    // after the first
+	since, last time.Time // first and last of a series of collections that were less than often apart
+	live        uint64    // live data after the first
 }
 
-// collected records a collection. A growing heap keeps its setting: it is collected often while it fills.
+// collected records a collection. A growing heap keeps its setting, because it is collected often while it fills.
 func (p *pace) collected(now time.Time, live uint64) {
 	gap := now.Sub(p.last)
 	p.last = now
