@@ -18,14 +18,14 @@ const (
 	// EnvPrefix is the prefix of a flag's environment variable: --data-dir is ATOLL_DATA_DIR.
 	EnvPrefix = "ATOLL_"
 	fileFlag  = "config"
-	// LineOnly annotates a flag that only the command line sets; because another flag has its name in the environment and the file. What
-	// these have for the other one becomes the annotation's value.
+	// LineOnly annotates a flag that can be set only on the command line, because another flag has its name in the environment and the file.
+	// The annotation's value becomes what these contain for the other flag.
 	LineOnly = "atoll-line-only"
 
-	sourceKey = "atoll-source" // annotates a flag that environment or file have set
+	sourceKey = "atoll-source" // annotates a flag that the environment or the file has set
 )
 
-// Source is where the value of a flag comes from. The nearer one is the greater.
+// Source is the source of a flag's value. A greater Source takes precedence.
 type Source int
 
 // The sources.
@@ -73,7 +73,7 @@ func Bind(cmd *cobra.Command) {
 	}
 }
 
-// EnvName is the environment variable of a flag.
+// EnvName returns the environment variable of a flag.
 func EnvName(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -168,7 +168,7 @@ func set(flags *pflag.FlagSet, name string, value any) error {
 	return flags.Set(name, text)
 }
 
-// single returns a value that is no list, as a flag takes it.
+// single returns the flag's text of a value that is not a list.
 func single(value any) (string, error) {
 	switch v := value.(type) {
 	case nil:
@@ -178,7 +178,7 @@ func single(value any) (string, error) {
 	case []any:
 		return "", errors.New("is a list, want a single value")
 	case float64:
-		// YAML arrives as JSON: an integer must not become 1e+06.
+		// YAML was converted to JSON: an integer must not become 1e+06.
 		if v == float64(int64(v)) {
 			return fmt.Sprint(int64(v)), nil
 		}
