@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outcome decides how the end of a sandbox is told, by hub, worker and CLI.
+// Package outcome decides how hub, worker and CLI report the end of a sandbox.
 //
-// The rule: an ended sandbox is a success with its record, phase ENDED, in every call that names the sandbox or its claim key,
-// the call that waited for the sandbox included. A create has one exception: where the sandbox never ran and only a person can
-// cure the cause, each create with the key returns that error. So the calls of one key never disagree.
+// The rule: every call that names an ended sandbox or its claim key succeeds and returns its record with phase ENDED, including the call
+// that waited for the sandbox. There is one exception, for a create: if the sandbox never ran and only a person can fix the cause, each
+// create with the key returns that error. So the calls of one key never disagree.
 package outcome
 
 import (
@@ -17,26 +17,26 @@ import (
 
 // Failure reasons of a sandbox.
 const (
-	// HookFailed: a post-start hook failed for good.
+	// HookFailed: a post-start hook failed permanently.
 	HookFailed = "PostStartHookFailed"
-	// HookSecret: a post-start hook refers to a Secret that it cannot have.
+	// HookSecret: a post-start hook refers to a Secret that it cannot use.
 	HookSecret = "HookSecretUnavailable"
 )
 
-// Preparing is the status detail of a sandbox that runs and waits for what its daemon takes of the claim.
+// Preparing is the status detail of a started sandbox whose daemon has not received the data of the claim yet.
 const Preparing = "PreparingEnvironment"
 
-// IsPreparing reports whether a sandbox waits for that alone.
+// IsPreparing reports whether a sandbox only waits for that.
 func IsPreparing(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() == sandboxv1.Phase_STARTING && s.GetStatusDetail().GetReason() == Preparing
 }
 
-// Started reports whether a sandbox runs, prepared or not.
+// Started reports whether a sandbox runs, whether its preparation has ended or not.
 func Started(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() == sandboxv1.Phase_RUNNING || IsPreparing(s)
 }
 
-// failed is the stop reason of a sandbox that did not end as its caller wished.
+// failed is the stop reason of a sandbox that did not end as its caller wanted.
 const failed = "Failed"
 
 // Over reports whether a sandbox can no longer be used.
@@ -44,7 +44,7 @@ func Over(s *sandboxv1.Sandbox) bool {
 	return s.GetPhase() == sandboxv1.Phase_ENDED || s.GetPhase() == sandboxv1.Phase_STOPPING
 }
 
-// Refusal returns the error of a create whose sandbox ended before it ran, for a cause that only a person can cure; nil for any
+// Refusal returns the error of a create whose sandbox ended before it ran, for a cause that only a person can fix. It returns nil for any
 // other sandbox.
 func Refusal(s *sandboxv1.Sandbox) *problem.Error {
 	if s.GetStopReason() != failed {
@@ -62,7 +62,7 @@ func Refusal(s *sandboxv1.Sandbox) *problem.Error {
 	return nil
 }
 
-// Cause describes why a sandbox ended.
+// Cause describes the reason why a sandbox ended.
 func Cause(s *sandboxv1.Sandbox) string {
 	var parts []string
 	for _, part := range []string{s.GetStopReason(), s.GetFailureReason(), s.GetFailureMessage()} {
