@@ -12,5 +12,5 @@ import (
 	"navix.sh/atoll/pkg/wallclock/offset"
 )
 
-// New is the system's clock, shifted by ATOLL_TEST_CLOCK_OFFSET.
+// New returns the system's clock, shifted by ATOLL_TEST_CLOCK_OFFSET.
 func New() (clock.WithTicker, error) { return offset.New(os.Getenv("ATOLL_TEST_CLOCK_OFFSET")) }

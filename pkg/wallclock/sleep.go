@@ -9,14 +9,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Left returns the time left until ctx's deadline, and whether ctx has one. A context's deadline is by the system's clock, even
-// where another one is injected.
+// Left returns the time left until ctx's deadline, and whether ctx has one. It uses the system's clock, as contexts do, even if another
+// clock is injected elsewhere.
 func Left(ctx context.Context) (time.Duration, bool) {
 	deadline, ok := ctx.Deadline()
 	return time.Until(deadline), ok
 }
 
-// Sleep waits for d on a clock. If ctx ends first, it returns ctx's error.
+// Sleep waits for d on the given clock. If ctx ends first, it returns ctx's error.
 func Sleep(ctx context.Context, on clock.Clock, d time.Duration) error {
 	timer := on.NewTimer(max(d, 0))
 	defer timer.Stop()

@@ -6,5 +6,5 @@ package wallclock
 
 import "k8s.io/utils/clock"
 
-// New is the system's clock.
+// New returns the system's clock.
 func New() (clock.WithTicker, error) { return clock.RealClock{}, nil }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offset is a clock with an offset to the system's, which can be stepped while it runs.
+// Package offset provides a clock with an offset to the system's clock. The offset can be changed while it runs.
 //
-// In goes a duration, or @FILE with one that is read again as it changes. Out comes a clock whose times have shifted wall
-// clocks and unshifted monotonic readings. A step of a machine's clock has the same effect on a Go program: subtracting two
-// times of the same process must not show it. Timers and tickers are the system's.
+// In: a duration, or @FILE with a duration, which is reread when it changes. Out: a clock whose times have shifted wall clock readings and
+// unshifted monotonic readings. Stepping a machine's clock has the same effect on a Go program: the difference of two times of the same
+// process must not change. Timers and tickers are those of the system.
 //
-// It is for tests. Package wallclock keeps it out of released programs.
+// It is for tests. Package wallclock excludes it from released programs.
 package offset
 
 import (
@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// reread bounds the delay of a step.
+// reread is the maximum delay until a change of the file is noticed.
 const reread = 20 * time.Millisecond
 
 // Clock is shifted by whole seconds.
@@ -75,8 +75,8 @@ func (c *Clock) current() time.Duration {
 	return c.offset
 }
 
-// secondsAt is the offset of the seconds in the first word of a time.Time with a monotonic reading: 33 bits of them above 30 of
-// nanoseconds. There is no other way to a time with two different readings.
+// secondsAt is the bit offset of the seconds in the first word of a time.Time with a monotonic reading: 33 bits of seconds above 30 bits of
+// nanoseconds. There is no other way to create a time whose two readings differ.
 const secondsAt = 30
 
 func shift(t time.Time, by time.Duration) time.Time {
