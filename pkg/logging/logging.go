@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// Flags describe a log.
+// Flags configure a logger.
 type Flags struct {
 	level, format string
 }
@@ -25,7 +25,7 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "log-format", "json", "json or text")
 }
 
-// Logger writes to w.
+// Logger returns a logger that writes to w.
 func (f *Flags) Logger(w io.Writer) (logr.Logger, error) {
 	level, err := zapcore.ParseLevel(f.level)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// utc writes a line's time as objects have theirs: RFC 3339, UTC, to the millisecond.
+// utc writes the time of a line in the format that objects have: RFC 3339, UTC, with milliseconds.
 func utc(t time.Time, out zapcore.PrimitiveArrayEncoder) {
 	out.AppendString(t.UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
-// tidy writes each key of a line once; because JSON readers differ in which of two they take. It keeps fields unencoded until a
-// line is written.
+// tidy writes each key of a line only once, because JSON readers differ in which of two equal keys they use. It keeps fields unencoded
+// until a line is written.
 type tidy struct {
 	zapcore.Core
 	fields []zapcore.Field
@@ -35,18 +35,18 @@ func (c *tidy) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 	return checked
 }
 
-// whileStopping is how controller-runtime's manager logs what its parts return after it was told to stop, such as the leader election
-// that it ends itself.
+// whileStopping is the message with which controller-runtime's manager logs what its components return after it was stopped, such as the
+// leader election that it ends itself.
 const whileStopping = "error received after stop sequence was engaged"
 
 func (c *tidy) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	if entry.Message == whileStopping { // a normal stop is no error
+	if entry.Message == whileStopping { // a normal stop is not an error
 		entry.Level, entry.Message, entry.Stack = zapcore.InfoLevel, "A part ended while the process stops", ""
 	}
 	return c.Core.Write(entry, once(append(slices.Clip(c.fields), fields...)))
 }
 
-// own are the keys of a line itself.
+// own are the keys that every line has.
 var own = []string{"level", "ts", "logger", "caller", "msg", "stacktrace"}
 
 // once keeps the last field of each key.
@@ -71,7 +71,7 @@ const (
 	cancelled  = "canceled: its caller has left, or this process is ending"
 )
 
-// explain says what a cancel means.
+// explain adds the meaning of a cancellation.
 func explain(f zapcore.Field) zapcore.Field {
 	switch f.Type {
 	case zapcore.ErrorType:
