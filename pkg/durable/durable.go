@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes files that survive a power cut. A file is durable when its content and its name are: the content after
-// a sync of the file, the name after a sync of its directory, and the directory's name after a sync of the parent.
+// Package durable writes files that survive a power cut. A file is durable when its content and its name are: the content after a sync of
+// the file, the name after a sync of its directory, and the directory's name after a sync of the parent.
 //
-// A test with package powercut shows that a package does this.
+// A test with package powercut shows that a package does this correctly.
 package durable
 
 import (
@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile lets write fill the file at path, and returns when the file is durable. The file is atomic: at any time, and after
-// a power cut, it is the old one or the new one. A failure leaves nothing else beside it.
+// WriteFile calls write with a new file, and returns when the file at path is durable. The replacement is atomic: at any time, and after a
+// power cut, path is either the old file or the new one. A failure leaves no other file behind.
 func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err error) {
 	dir, name := filepath.Split(path)
 	f, err := os.CreateTemp(filepath.Clean(dir), "."+name+"-*")
@@ -30,7 +30,7 @@ func WriteFile(path string, mode fs.FileMode, write func(f *os.File) error) (err
 	return SyncDir(filepath.Dir(path))
 }
 
-// Rename renames a file, and returns when its new name is durable. The caller syncs the content before.
+// Rename renames a file, and returns when its new name is durable. The caller must have synced the content.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -38,8 +38,8 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// MkdirAll creates a directory and its parents, and returns when all of them are durable. That includes an existing directory;
-// because the process that created it may have died before its sync.
+// MkdirAll creates a directory and its parents, and returns when all of them are durable. It also syncs an existing directory, because the
+// process that created it may have died before its sync.
 func MkdirAll(path string, mode fs.FileMode) error {
 	err := os.Mkdir(path, mode)
 	if errors.Is(err, fs.ErrNotExist) {
