@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package http2frames finds the heads of HTTP/2 frames in what travels over a connection, so that a server can bound frames that cost it
-// time and are no calls (I14).
+// Package http2frames finds the headers of HTTP/2 frames in the data of a connection, so that a server can limit frames that cost it time
+// but are not calls (I14).
 //
-// In: bytes of one direction, in order. Out: type, flags, length and stream of each frame. Bodies are skipped, and nothing but a head is
-// kept.
+// In: the bytes of one direction, in order. Out: type, flags, length and stream of each frame. It skips bodies, and stores at most one
+// frame header.
 package http2frames
 
 import "encoding/binary"
@@ -20,20 +20,20 @@ const (
 // Preface is what a client sends before its first frame.
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// headSize is the size of a frame's head: length, type, flags, stream.
+// headSize is the size of a frame header: length, type, flags, stream.
 const headSize = 9
 
-// Heads finds the heads of frames in one direction of a connection. The zero value begins with a frame.
+// Heads finds the frame headers in one direction of a connection. The zero value starts at a frame.
 type Heads struct {
 	head [headSize]byte
-	have int // of head
-	skip int // of what is no head
+	have int // bytes in head
+	skip int // bytes to skip before the next header
 }
 
-// AfterPreface begins with a client's Preface.
+// AfterPreface returns a Heads that starts at a client's Preface.
 func AfterPreface() Heads { return Heads{skip: len(Preface)} }
 
-// Pass calls found for each head that b completes.
+// Pass calls found for each frame header that b completes.
 func (h *Heads) Pass(b []byte, found func(kind, flags byte, length int, stream uint32)) {
 	for len(b) > 0 {
 		if h.skip > 0 {
