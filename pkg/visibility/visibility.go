@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package visibility decides which tenants see a SandboxTemplate.
+// Package visibility decides which tenants see a SandboxTemplate. It is pure.
 //
-// In go spec.visibility and a caller; out comes yes or no. Rules are alternatives. Within a rule team and user must both match,
-// and an empty field matches every caller. Without rules a template is public. The package is pure. It decides only what is
-// shown: hiding a template hides no Env made from it.
+// In: spec.visibility and a caller. Out: whether the caller sees the template. Rules are alternatives. Within a rule, team and user must
+// both match, and an empty field matches every caller. Without rules a template is public. Visibility affects only what is shown: hiding a
+// template does not hide Envs that use it.
 package visibility
 
 import (
@@ -13,10 +13,10 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Caller is the requester. An empty field matches only rules that leave it open.
+// Caller is the caller of a request. An empty field matches only rules that leave that field empty.
 type Caller struct{ Team, User string }
 
-// Sees reports whether a caller sees a template of this visibility.
+// Sees reports whether a caller sees a template with this visibility.
 func (c Caller) Sees(v *v1alpha1.TemplateVisibility) bool {
 	return v == nil || len(v.Rules) == 0 || slices.ContainsFunc(v.Rules, c.matches)
 }
