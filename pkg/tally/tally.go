@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tally counts what is in use by key, up to a bound for each key: calls of a caller, streams of a cluster, connections of a
-// certificate (I14). Nothing stays of a key that has none in use (I10).
+// Package tally counts what is in use per key, with a limit for each key: calls of a caller, streams of a cluster, connections of a
+// certificate (I14). It stores nothing for a key that has none in use (I10).
 package tally
 
 import "sync"
 
-// Tally counts by key. Its zero value admits nothing.
+// Tally counts per key. Its zero value admits nothing.
 type Tally[K comparable] struct {
 	most  int
 	mu    sync.Mutex
 	count map[K]int
 }
 
-// New returns a Tally with so many for each key.
+// New returns a Tally that admits at most `most` for each key.
 func New[K comparable](most int) *Tally[K] { return &Tally[K]{most: most, count: map[K]int{}} }
 
-// Enter counts one more of a key, and reports whether there may be one more. Leave takes back what Enter has counted.
+// Enter adds one to a key's count and returns true, or returns false if the limit is reached. Leave reverts a successful Enter.
 func (t *Tally[K]) Enter(key K) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -27,7 +27,7 @@ func (t *Tally[K]) Enter(key K) bool {
 	return true
 }
 
-// Leave counts one less of a key.
+// Leave subtracts one from a key's count.
 func (t *Tally[K]) Leave(key K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,7 +36,7 @@ func (t *Tally[K]) Leave(key K) {
 	}
 }
 
-// Len is the number of keys that have any in use.
+// Len returns the number of keys with a count above zero.
 func (t *Tally[K]) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
