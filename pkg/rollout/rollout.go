@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout defines how much of a pool may be missing while its idle Pods are replaced. In goes a number, or a percentage
-// of replicas, as text; out comes a number of Pods. The hub validates it, a refresh stores it, and the pool follows it.
+// Package rollout defines how much of a pool may be unavailable while its idle Pods are replaced.
+//
+// In: a number, or a percentage of replicas, as text. Out: a number of Pods. The hub validates the text, a refresh stores it, and the pool
+// applies it.
 package rollout
 
 import (
@@ -19,7 +21,7 @@ type Limit struct {
 	of intstr.IntOrString
 }
 
-// Parse reads a limit, as 3 or 20%; Default if the text is empty.
+// Parse parses a limit such as 3 or 20%. It returns Default if the text is empty.
 func Parse(text string) (Limit, error) {
 	if text == "" {
 		return Default, nil
@@ -31,7 +33,7 @@ func Parse(text string) (Limit, error) {
 	return limit, nil
 }
 
-// Of returns the limit for a number of replicas. A limit above none is at least one Pod, so that small pools roll over as well.
+// Of returns the limit for a number of replicas. A limit above zero yields at least one Pod, so that small pools are replaced too.
 func (l Limit) Of(replicas int32) int {
 	n, err := l.scaled(int(replicas))
 	if err != nil {
