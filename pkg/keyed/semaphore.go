@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyed has a semaphore for each key: at most so many of a key's operations run at a time.
+// Package keyed provides a semaphore per key, which limits the operations of a key that run at the same time.
 package keyed
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Semaphore admits AtOnce operations of each key; the next ones wait, as long as their callers do. Keys without an operation take no
+// Semaphore admits AtOnce operations of each key. Further operations wait as long as their contexts last. Keys without operations use no
 // memory (I10).
 type Semaphore struct {
 	AtOnce int64
@@ -21,10 +21,10 @@ type Semaphore struct {
 
 type users struct {
 	free  *semaphore.Weighted
-	count int // that run or wait
+	count int // operations that run or wait
 }
 
-// Acquire waits until the key has room. The caller calls release when its operation is over. The error is the context's cause.
+// Acquire waits until the key has room. The caller calls release when its operation has ended. The error is the cause of the context's end.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), err error) {
 	of := s.enter(key)
 	if err := of.free.Acquire(ctx, 1); err != nil {
