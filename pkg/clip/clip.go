@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clip bounds and flattens texts in errors, Events and conditions; because texts of a caller, a kubelet or an API server may be
-// megabytes.
+// Package clip truncates and flattens texts in errors, Events and conditions, because texts from a caller, a kubelet or an API server may
+// have megabytes.
 package clip
 
 import (
@@ -14,7 +14,7 @@ func Line(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
 }
 
-// Text returns at most so many bytes of a text, in valid UTF-8; a shortened text ends with dots.
+// Text returns at most `most` bytes of a text, as valid UTF-8. A truncated text ends with an ellipsis.
 func Text(text string, most int) string {
 	const dots = "…"
 	if len(text) > most {
