@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command protoc-gen-permissions writes the table of the permissions that the methods of the public API need.
+// Command protoc-gen-permissions writes the table of permissions that the methods of the public API require.
 //
-// In: the protobuf, and the table as YAML (option table). Out: sandbox_permissions.pb.go beside it. A method that the table lacks is an
-// error, and so is an entry that no method has: the build fails before a method is served that has no permission.
+// In: the protobuf, and the table as YAML (option table). Out: sandbox_permissions.pb.go next to it. A method that is missing in the table
+// is an error, and so is an entry without a method: the build fails, so that no method is served without a permission.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// entry is what the table has of a method.
+// entry is the table's entry of a method.
 type entry struct {
 	Resource string `json:"resource"`
 	Verb     string `json:"verb"`
