@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version names the build. The linker sets Version; without that, the module's build information is used.
+// Package version provides the build's version. The linker sets Version; otherwise the module's build information is used.
 package version
 
 import "runtime/debug"
@@ -8,7 +8,7 @@ import "runtime/debug"
 // Version is set with -ldflags "-X navix.sh/atoll/pkg/version.Version=…".
 var Version = ""
 
-// String returns the build's version, "dev" when nothing is known.
+// String returns the build's version, or "dev" if it is unknown.
 func String() string {
 	if Version != "" {
 		return Version
