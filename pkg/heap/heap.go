@@ -49,7 +49,8 @@ type tuner struct {
 	set     func(percent int)
 }
 
-// arm registers for the next collection. The allocated object contains a pointer, because otherwise it might share memory with live objects.
+// arm registers for the next collection. The allocated object contains a pointer, because otherwise it might share memory with live
+// objects.
 func (t *tuner) arm() { runtime.AddCleanup(new(*tuner), (*tuner).collected, t) }
 
 func (t *tuner) collected() {
