@@ -193,7 +193,11 @@ func (a *Authority) take(s hubstate.Authority, revision uint64) error {
 	if a.view != nil && a.view.generation == s.Generation && a.view.step == s.Step {
 		return nil
 	}
-	next, err := a.derive(&s)
+	cas, err := a.presentFileCAs()
+	if err != nil {
+		return err
+	}
+	next, err := a.derive(&s, cas)
 	if err != nil {
 		return err
 	}
@@ -216,8 +220,9 @@ func (a *Authority) show(next *view) {
 	}
 }
 
-func (a *Authority) derive(s *hubstate.Authority) (*view, error) {
-	v := &view{generation: s.Generation, step: s.Step, changed: make(chan struct{})}
+// derive makes the view of a state, with CAs of files.
+func (a *Authority) derive(s *hubstate.Authority, fileCAs []byte) (*view, error) {
+	v := &view{generation: s.Generation, step: s.Step, fileCAs: fileCAs, changed: make(chan struct{})}
 	for _, ca := range s.CAs {
 		parsed, err := pki.ParseCA(ca.Cert, ca.Key)
 		if err != nil {
@@ -231,17 +236,11 @@ func (a *Authority) derive(s *hubstate.Authority) (*view, error) {
 		certs = append(certs, v.cas[i].Certificate())
 	}
 	v.trust = Trust{Bundle: pki.Bundle(certs...), Signer: v.signer.Hash(), Renew: s.Step == hubstate.Renewing}
-	if a.opts.Files != nil {
-		files, err := a.opts.Files.Read()
-		if err != nil {
-			return nil, err
-		}
-		others, err := pki.ParseCertificates(files.CA)
-		if err != nil {
-			return nil, err
-		}
-		v.fileCAs, v.trust.Bundle = files.CA, slices.Concat(v.trust.Bundle, pki.Bundle(others...))
+	others, err := pki.ParseCertificates(fileCAs)
+	if err != nil {
+		return nil, err
 	}
+	v.trust.Bundle = slices.Concat(v.trust.Bundle, pki.Bundle(others...))
 	v.trust.Hash = link.TrustHash(v.trust.Bundle)
 	return v, nil
 }

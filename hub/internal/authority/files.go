@@ -49,6 +49,19 @@ func (a *Authority) followFiles(ctx context.Context) {
 	}
 }
 
+// presentFileCAs returns the CAs of the files that the present view has. Before there is a view it reads them. Later followFiles alone
+// takes them up; because the file may just be being written. Called with mu held.
+func (a *Authority) presentFileCAs() ([]byte, error) {
+	switch {
+	case a.view != nil:
+		return a.view.fileCAs, nil
+	case a.opts.Files == nil:
+		return nil, nil
+	}
+	files, err := a.opts.Files.Read()
+	return files.CA, err
+}
+
 var errNoCA = errors.New("there is no CA certificate in the file")
 
 // takeFiles creates a new view if the files have other CAs than the current view.
@@ -61,7 +74,7 @@ func (a *Authority) takeFiles(cas []byte) error {
 	if certs, err := pki.ParseCertificates(cas); err != nil || len(certs) == 0 {
 		return errors.Join(err, errNoCA)
 	}
-	next, err := a.derive(&a.state)
+	next, err := a.derive(&a.state, cas)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/wait"
+	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/store"
 )
@@ -63,5 +64,31 @@ func TestCAsOfFilesAreTakenUp(t *testing.T) {
 	must.Succeed(t, <-ended)
 	if now, _ := a.Trust(); !bytes.Contains(now.Bundle, other.PEM()) || !bytes.Contains(now.Bundle, trust.Bundle) || now.Hash == trust.Hash {
 		t.Errorf("clusters are to trust %s", now.Bundle)
+	}
+}
+
+// TestCAsOfFilesAreReadOnce: neither taking up CAs that were read, nor a step of a rotation, uses what the file has become since.
+func TestCAsOfFilesAreReadOnce(t *testing.T) {
+	made, err := pki.New(filepath.Join(t.TempDir(), "pki"))
+	must.Succeed(t, err)
+	files, err := made.Hub("127.0.0.1")
+	must.Succeed(t, err)
+	clk := clocktesting.NewFakeClock(time.Now())
+	a, err := Open(t.Context(), Options{Store: store.NewMemory(), Clock: clk, Log: testlog.New(t), Files: &files})
+	must.Succeed(t, err)
+	other, err := pki.NewCA("other", clk.Now())
+	must.Succeed(t, err)
+	read, err := os.ReadFile(files.CA)
+	must.Succeed(t, err)
+	read = slices.Concat(read, other.PEM())
+
+	must.Succeed(t, os.WriteFile(files.CA, nil, 0o600)) // it is being written again
+	must.Succeed(t, a.takeFiles(read))
+	if now, _ := a.Trust(); !bytes.Contains(now.Bundle, other.PEM()) {
+		t.Errorf("after the CAs were taken up clusters are to trust %s", now.Bundle)
+	}
+	must.Succeed(t, a.Rotate(t.Context(), hubstate.Stable))
+	if now, _ := a.Trust(); a.view.step != hubstate.Distributing || !bytes.Contains(now.Bundle, other.PEM()) {
+		t.Errorf("at step %q clusters are to trust %s", a.view.step, now.Bundle)
 	}
 }
