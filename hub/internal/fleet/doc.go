@@ -99,8 +99,8 @@
 //   - A cluster cannot be forgotten while it is attached and takes claims.
 //   - Package registrycopy records a binding before the registry does.
 //   - With several replicas a record is written by compare-and-swap. A replica that loses reads the new record and decides again:
-//     TestOneNameAtTwoReplicas, TestI4IncarnationsRiseAcrossReplicas. Each replica follows the writes of the others:
-//     TestI4AForgetAtOneReplicaEndsTheStreamAtAnother, TestAKeyRevokedAtOneReplicaIsRevokedAtAll, TestAReplicaThatWasCutOffCatchesUp.
+//     TestOneNameAtTwoReplicas, TestI4IncarnationsRiseAcrossReplicas, TestAChangeHidesNoLaterOne. Each replica follows the writes of the
+//     others: TestI4AForgetAtOneReplicaEndsTheStreamAtAnother, TestAKeyRevokedAtOneReplicaIsRevokedAtAll, TestAReplicaThatWasCutOffCatchesUp.
 //
 // # Liveness (I6, I11)
 //

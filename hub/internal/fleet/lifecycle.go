@@ -59,14 +59,22 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 	if err != nil {
 		return fmt.Errorf("recording a change of cluster %s: %w", c.ID, err)
 	}
+	c.changed(&next)
+	return nil
+}
+
+// changed takes over a change that is durable, unless a later one of another replica is here already: the next write would undo that.
+func (c *cluster) changed(next *Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if next.Revision < c.record.Revision {
+		return
+	}
 	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
 	c.record.RefusedKeys, c.record.RevokedAt, c.record.Scope = next.RefusedKeys, next.RevokedAt, next.Scope
-	c.fleet.noteRevoked(c.ID, &next)
+	c.fleet.noteRevoked(c.ID, next)
 	c.SetScope(routedScope(next.Scope))
 	c.draining.Store(next.Draining)
-	return nil
 }
 
 // Drain stops new claims to a cluster. Everything else continues.

@@ -170,6 +170,27 @@ func TestChangesOfOneRecordAtTwoReplicas(t *testing.T) {
 	}
 }
 
+// A replica that follows another one's change before it has taken over its own earlier one keeps the later one, and does not undo it.
+func TestAChangeHidesNoLaterOne(t *testing.T) {
+	s := store.NewMemory()
+	a := newFleet(t, NewRegistry(s))
+	connected(t, a, "east")
+	operate(t, a.Drain, "east")
+	c := a.cluster("east")
+	c.mu.Lock()
+	own := c.recordCopy()
+	c.mu.Unlock()
+	operate(t, newFleet(t, NewRegistry(s)).Revoke, "east")
+	must.Succeed(t, c.reload(t.Context()))
+	c.changed(&own)
+	operate(t, a.Undrain, "east")
+	r, _, err := hubstate.LoadRecord(t.Context(), s, "east")
+	must.Succeed(t, err)
+	if r.Draining || r.RevokedAt.IsZero() {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
 // A replica that cannot follow what others write keeps trying, and has it all later.
 func TestAReplicaThatWasCutOffCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
