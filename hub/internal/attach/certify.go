@@ -9,6 +9,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/authority"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 )
@@ -17,8 +18,8 @@ import (
 type Authority interface {
 	// Trust returns the CAs that clusters must trust, and a channel that is closed when they change.
 	Trust() (authority.Trust, <-chan struct{})
-	// Renew issues a certificate for a cluster, or returns a Certificate with the reason why not.
-	Renew(ctx context.Context, clusterID, uid string, csr []byte) *federationv1.Certificate
+	// Renew issues another certificate for the cluster whose certificate asks, or returns a Certificate with the reason why not.
+	Renew(ctx context.Context, by fleet.Peer, uid string, csr []byte) *federationv1.Certificate
 	// Pause returns how long a cluster that got a certificate is not asked for another request.
 	Pause() time.Duration
 }
@@ -63,7 +64,7 @@ func (c *conn) certify(ctx context.Context) {
 		case <-changed:
 		case <-timer.C():
 		case request := <-c.requests:
-			issued := c.opts.Authority.Renew(ctx, c.clusterID, c.session.UID(), request.GetCsr())
+			issued := c.opts.Authority.Renew(ctx, peer, c.session.UID(), request.GetCsr())
 			c.recordRenewal(ctx, issued.GetError() == "")
 			if issued.GetError() == "" {
 				t.askAt = c.opts.Clock.Now().Add(c.opts.Authority.Pause())

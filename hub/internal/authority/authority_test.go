@@ -177,7 +177,8 @@ func TestAnInvitationUndoesNoLaterScope(t *testing.T) {
 // (I14).
 func TestARenewalThatFailsIsNotCounted(t *testing.T) {
 	o := open(t, store.NewMemory(), time.Now(), false)
-	_, _, refused := o.fleet.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
+	by := fleet.Peer{ClusterID: "east"}
+	_, _, refused := o.fleet.Connect(by, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
 	if refused != nil {
 		t.Fatal(refused)
 	}
@@ -189,7 +190,7 @@ func TestARenewalThatFailsIsNotCounted(t *testing.T) {
 		t.Helper()
 		for i := range times {
 			o.clock.Step(after)
-			if got := o.Renew(t.Context(), "east", "uid", csr).GetError(); want == "" && got != "" || !strings.Contains(got, want) {
+			if got := o.Renew(t.Context(), by, "uid", csr).GetError(); want == "" && got != "" || !strings.Contains(got, want) {
 				t.Errorf("request %d of %d is told %q, want %q", i+1, times, got, want)
 			}
 		}
@@ -200,6 +201,28 @@ func TestARenewalThatFailsIsNotCounted(t *testing.T) {
 	ask(1, time.Second, "has got certificates too often")
 	ask(asksAtOnce-1, 0, "has got certificates too often")
 	ask(2, 0, "has asked for certificates too often")
+}
+
+// TestARenewalInFlightEndsWithARevoke that comes before the certificate is issued.
+func TestARenewalInFlightEndsWithARevoke(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	by := fleet.Peer{ClusterID: "east", Key: "key"}
+	_, _, refused := o.fleet.Connect(by, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	o.opts.Keep = func(ctx context.Context) error {
+		_, err := o.fleet.Revoke(ctx, "east")
+		return err
+	}
+	csr, err := link.NewCSR(newKey(t), link.Cluster("east"))
+	must.Succeed(t, err)
+	if got := o.Renew(t.Context(), by, "uid", csr); got.GetChain() != nil || got.GetError() != fleet.ErrRevoked.Error() {
+		t.Errorf("it is told %q", got.GetError())
+	}
+	if !o.fleet.Cluster("east").GetRevoked() {
+		t.Error("the cluster is not revoked any more")
+	}
 }
 
 // TestI14InvitationsAreBounded, and those that have expired make room.

@@ -34,6 +34,7 @@
 //   - The numbers of invitations and requests are bounded, and expired ones are removed (I14).
 //   - A cluster gets four certificates at once, then one per tenth of their lifetime. A failed renewal does not count; because a hub that
 //     cannot write for a while would leave clusters without a certificate: TestARenewalThatFailsIsNotCounted.
+//   - A renewal fails if the certificate that asks for it is revoked before the new key is recorded: TestARenewalInFlightEndsWithARevoke.
 //   - Certificates are backdated by an hour. Only the clock of the hub, which issued a certificate, decides whether it expires soon:
 //     TestI11ClocksThatDifferByTenMinutes. The hub renews its own certificate by the wall clock:
 //     TestTheHubsCertificateIsRenewedByTheWallClock.

@@ -211,32 +211,32 @@ func refusal(err error) error {
 }
 
 // Renew issues another certificate for an attached cluster. The certificate of its stream names the cluster (I12).
-func (a *Authority) Renew(ctx context.Context, clusterID, uid string, csr []byte) *federationv1.Certificate {
-	certificate, err := a.renew(ctx, clusterID, uid, csr)
+func (a *Authority) Renew(ctx context.Context, by fleet.Peer, uid string, csr []byte) *federationv1.Certificate {
+	certificate, err := a.renew(ctx, by, uid, csr)
 	if err != nil {
 		a.metrics.renewals.WithLabelValues(refused).Inc()
-		a.opts.Log.Info("A cluster's certificate was not renewed", "cluster", clusterID, "reason", err.Error())
+		a.opts.Log.Info("A cluster's certificate was not renewed", "cluster", by.ClusterID, "reason", err.Error())
 		return &federationv1.Certificate{Error: err.Error()}
 	}
 	a.metrics.renewals.WithLabelValues(issued).Inc()
-	a.opts.Log.Info("A cluster's certificate was renewed", "cluster", clusterID)
+	a.opts.Log.Info("A cluster's certificate was renewed", "cluster", by.ClusterID)
 	return certificate
 }
 
-func (a *Authority) renew(ctx context.Context, clusterID, uid string, csr []byte) (*federationv1.Certificate, error) {
-	giveBack, err := a.mayRenew(clusterID)
+func (a *Authority) renew(ctx context.Context, by fleet.Peer, uid string, csr []byte) (*federationv1.Certificate, error) {
+	giveBack, err := a.mayRenew(by.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := a.renewed(ctx, clusterID, uid, csr)
+	certificate, err := a.renewed(ctx, by, uid, csr)
 	if err != nil {
 		giveBack()
 	}
 	return certificate, err
 }
 
-func (a *Authority) renewed(ctx context.Context, clusterID, uid string, csr []byte) (*federationv1.Certificate, error) {
-	key, err := pki.CheckRequest(csr, clusterID)
+func (a *Authority) renewed(ctx context.Context, by fleet.Peer, uid string, csr []byte) (*federationv1.Certificate, error) {
+	key, err := pki.CheckRequest(csr, by.ClusterID)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func (a *Authority) renewed(ctx context.Context, clusterID, uid string, csr []by
 	if err != nil {
 		return nil, err
 	}
-	return a.issue(ctx, key, fleet.Admission{ClusterID: clusterID, UID: uid, Key: hash})
+	return a.issue(ctx, key, fleet.Admission{ClusterID: by.ClusterID, UID: uid, Key: hash, By: by})
 }
 
 const (

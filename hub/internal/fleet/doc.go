@@ -96,6 +96,7 @@
 //   - A revocation refuses the keys in the record, and all certificates issued before it, except those whose keys were issued since;
 //     because the record holds only the latest keys: TestRevokingRefusesWhatWasIssuedBefore. The comparison of issue times has a tolerance
 //     of ten minutes (I11).
+//   - A revocation ends the renewals in flight, at every replica: TestARenewalInFlightEndsWithItsCertificate.
 //   - A cluster cannot be forgotten while it is attached and takes claims.
 //   - Package registrycopy records a binding before the registry does.
 //   - With several replicas a record is written by compare-and-swap. A replica that loses reads the new record and decides again:

@@ -23,6 +23,8 @@ var (
 	ErrOtherCluster = errors.New("the name is bound to another cluster, by the uid of its namespace kube-system")
 	// ErrRevokedKey reports that certificates with the key are refused.
 	ErrRevokedKey = errors.New("certificates with this key were revoked: make another key")
+	// ErrRevoked: the certificate that asks for another one was revoked.
+	ErrRevoked = errors.New("the certificate was revoked: the cluster comes back by an invitation")
 )
 
 // Admission is a certificate that is about to be issued.
@@ -30,6 +32,7 @@ type Admission struct {
 	ClusterID string
 	UID       string
 	Key       string // link.PeerKey of the certificate
+	By        Peer   // the certificate that asks for it; zero: an invitation does
 	Invited   bool   // an operator invited the cluster, so a removed one may return; otherwise it must be registered
 	Scope     *hubstate.Scope
 }
@@ -41,6 +44,8 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 		switch {
 		case f.Revokes(a.Key):
 			return ErrRevokedKey
+		case f.Refuses(a.By): // since it has asked
+			return ErrRevoked
 		case r.UID != "" && r.UID != a.UID:
 			return ErrOtherCluster
 		case !a.Invited && r.UID == "":

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -129,6 +130,30 @@ func TestRevokingRefusesWhatWasIssuedBefore(t *testing.T) {
 		}
 		f = newFleet(t, registry)
 	}
+}
+
+// TestARenewalInFlightEndsWithItsCertificate: who asked before a revoke gets no other certificate after it, at the replica of the revoke
+// and at one that has not heard of it. After an invitation it does again.
+func TestARenewalInFlightEndsWithItsCertificate(t *testing.T) {
+	s := store.NewMemory()
+	a := newFleet(t, NewRegistry(s))
+	first, again := certified("first", 24*time.Hour), certified("again", 0)
+	_, _, refused := a.Connect(first, &federationv1.Hello{Protocol: 1, ClusterUid: "u", Term: "t", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	b := newFleet(t, NewRegistry(s)) // it does not follow
+	operate(t, a.Revoke, "east")
+	for name, f := range map[string]*Fleet{"the replica of the revoke": a, "another one": b} {
+		if err := f.Admit(t.Context(), Admission{ClusterID: "east", UID: "u", Key: "next", By: first}); !errors.Is(err, ErrRevoked) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r, _, err := hubstate.LoadRecord(t.Context(), s, "east"); err != nil || len(r.Keys) > 0 {
+		t.Errorf("the record has the keys %v, %v", r.Keys, err)
+	}
+	must.Succeed(t, a.Admit(t.Context(), Admission{ClusterID: "east", UID: "u", Key: "again", Invited: true}))
+	must.Succeed(t, a.Admit(t.Context(), Admission{ClusterID: "east", UID: "u", Key: "next", By: again}))
 }
 
 // A stream at another replica whose key is not in the record yet ends as well.

@@ -96,7 +96,7 @@ const trusted = "the hash of the CAs"
 
 func (issues) Trust() (authority.Trust, <-chan struct{}) { return authority.Trust{Hash: trusted}, nil }
 
-func (issues) Renew(context.Context, string, string, []byte) *federationv1.Certificate {
+func (issues) Renew(context.Context, fleet.Peer, string, []byte) *federationv1.Certificate {
 	return &federationv1.Certificate{}
 }
 
