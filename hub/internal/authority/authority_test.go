@@ -173,6 +173,40 @@ func TestAnInvitationUndoesNoLaterScope(t *testing.T) {
 	join(late, "last")
 }
 
+// TestAJoinInFlightMeetsWhatAnOperatorSaysMeanwhile: after the invitation's use is written, and before the cluster's record has the key.
+func TestAJoinInFlightMeetsWhatAnOperatorSaysMeanwhile(t *testing.T) {
+	s := store.NewMemory()
+	o := open(t, s, time.Now(), false)
+	token := o.invite(time.Hour)
+	o.opts.Keep = func(ctx context.Context) error {
+		_, err := o.Withdraw(ctx, "east")
+		return err
+	}
+	if _, err := o.ask(token, "east", "uid", newKey(t)); err == nil || err.Error() != errToken.Error() {
+		t.Errorf("withdrawn: %v", err)
+	}
+	if r, found, err := hubstate.LoadRecord(t.Context(), s, "east"); err != nil || found {
+		t.Errorf("its record is %+v, %v", r, err)
+	}
+
+	o = open(t, store.NewMemory(), time.Now(), false)
+	_, _, refused := o.fleet.Connect(fleet.Peer{ClusterID: "east"}, &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1})
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	made, err := o.Invite(t.Context(), "east", time.Hour, &hubstate.Scope{Namespaces: []string{"invited"}}, "test")
+	must.Succeed(t, err)
+	o.opts.Keep = func(ctx context.Context) error {
+		_, err := o.fleet.SetScope(ctx, "east", &hubstate.Scope{Namespaces: []string{"set"}})
+		return errors.Join(err, o.DropScopes(ctx, "east"))
+	}
+	_, err = o.ask(made.GetToken(), "east", "uid", newKey(t))
+	must.Succeed(t, err)
+	if got := o.fleet.Cluster("east").GetScope().GetNamespaces(); strings.Join(got, ",") != "set" {
+		t.Errorf("its scope is %v", got)
+	}
+}
+
 // TestARenewalThatFailsIsNotCounted: while the hub cannot issue a certificate, asking uses up none. How often a cluster asks is bounded
 // (I14).
 func TestARenewalThatFailsIsNotCounted(t *testing.T) {

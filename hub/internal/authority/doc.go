@@ -28,7 +28,9 @@
 //   - A token is used once. Its use, with kube-system uid and key, is durable before a certificate is signed. The same cluster with the
 //     same key may use it again until it expires; because the response may have been lost.
 //   - An invitation's scope becomes the cluster's scope with the first certificate. Then the invitation loses its scope, also when an
-//     operator sets another scope; so a repeated use of the token reverts nothing: TestAnInvitationUndoesNoLaterScope.
+//     operator sets another scope; so a repeated use of the token reverts nothing: TestAnInvitationUndoesNoLaterScope. A
+//     join in flight gets the scope that the invitation has when the record is written, and fails if the invitation was withdrawn:
+//     TestAJoinInFlightMeetsWhatAnOperatorSaysMeanwhile.
 //   - A cluster whose name is bound to another uid is refused. An invitation lifts a forget or a revocation only for the new key.
 //   - A certificate request is signed by its key and names the cluster or nothing; the hub sets the name: TestRequests of package pki.
 //   - The numbers of invitations and requests are bounded, and expired ones are removed (I14).

@@ -83,7 +83,7 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	granted, scope, err := a.use(ctx, t, joiner(r, hash, remote))
+	granted, err := a.use(ctx, t, joiner(r, hash, remote))
 	switch {
 	case errors.Is(err, errUsed):
 		return nil, errToken
@@ -95,8 +95,13 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 	case !granted:
 		return &federationv1.JoinResponse{RetryAfter: durationpb.New(askAgain)}, nil
 	}
+	var scope *hubstate.Scope
 	certificate, err := a.issue(ctx, key, fleet.Admission{
-		ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: hash, Invited: true, Scope: scope,
+		ClusterID: r.GetClusterId(), UID: r.GetClusterUid(), Key: hash, Invited: true,
+		Scope: func(ctx context.Context) (_ *hubstate.Scope, err error) {
+			scope, err = a.scopeOf(ctx, t.ID)
+			return scope, err
+		},
 	})
 	if err != nil {
 		return nil, refusal(err)
@@ -149,16 +154,29 @@ var (
 	errFull = errors.New("too many requests wait")
 )
 
-// use records which cluster, with which key, has used an invitation. granted is true if the cluster may join. scope is the cluster's new
-// scope; nil: its scope stays.
-func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, scope *hubstate.Scope, err error) {
+// scopeOf returns the scope that an invitation has in the store, or errUsed if it was withdrawn.
+func (a *Authority) scopeOf(ctx context.Context, id string) (*hubstate.Scope, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, _, err := hubstate.LoadAuthority(ctx, a.opts.Store)
+	if err != nil {
+		return nil, fmt.Errorf("reading the invitation: %w", err)
+	}
+	at := invitation(&state, id)
+	if at < 0 {
+		return nil, errUsed
+	}
+	return state.Invitations[at].Scope, nil
+}
+
+// use records which cluster, with which key, has used an invitation. granted is true if the cluster may join.
+func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Joiner) (granted bool, err error) {
 	err = a.update(ctx, func(s *hubstate.Authority) error {
 		at := invitation(s, t.ID)
 		if at < 0 {
 			return errUsed
 		}
 		i := &s.Invitations[at]
-		scope = i.Scope
 		if !i.UsedAt.IsZero() {
 			if i.UID != by.UID || i.Key != by.Key {
 				return errUsed
@@ -176,7 +194,7 @@ func (a *Authority) use(ctx context.Context, t link.Invitation, by hubstate.Join
 		}
 		return nil
 	})
-	return granted && err == nil, scope, err
+	return granted && err == nil, err
 }
 
 // issue signs a certificate after the key is in the cluster's record, so that a revocation of the cluster covers it.
@@ -203,6 +221,8 @@ func (t Trust) Proto() *federationv1.Trust {
 // refusal returns the gRPC error for a certificate that was not issued.
 func refusal(err error) error {
 	switch {
+	case errors.Is(err, errUsed):
+		return errToken
 	case errors.Is(err, fleet.ErrOtherCluster), errors.Is(err, fleet.ErrRevokedKey):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	default:

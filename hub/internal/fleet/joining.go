@@ -34,7 +34,9 @@ type Admission struct {
 	Key       string // link.PeerKey of the certificate
 	By        Peer   // the certificate that asks for it; zero: an invitation does
 	Invited   bool   // an operator invited the cluster, so a removed one may return; otherwise it must be registered
-	Scope     *hubstate.Scope
+	// Scope returns the invitation's scope, or an error if the invitation was withdrawn. It is called for each attempt to write the record;
+	// because an operator may change the invitation meanwhile. If it is nil or returns nil, the cluster keeps its scope.
+	Scope func(ctx context.Context) (*hubstate.Scope, error)
 }
 
 // Admit records the key of a certificate that is about to be issued, or returns an error.
@@ -51,11 +53,17 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 		case !a.Invited && r.UID == "":
 			return ErrNoCluster
 		}
+		if a.Scope != nil {
+			scope, err := a.Scope(ctx)
+			if err != nil {
+				return err
+			}
+			if scope != nil {
+				r.Scope = scope
+			}
+		}
 		if a.Invited {
 			r.Invite(a.UID)
-			if a.Scope != nil {
-				r.Scope = a.Scope
-			}
 		}
 		r.AddKey(a.Key)
 		return nil
