@@ -161,7 +161,13 @@ func (c clusters) UpdateCluster(ctx context.Context, r *sandboxv1.UpdateClusterR
 		return cluster, c.explain(ctx, r.GetId(), err)
 	}
 	// Open invitations stay: a cluster that was revoked and invited again must still use its own. They no longer set its scope.
-	return cluster, registryFailed(c.authority.DropScopes(ctx, r.GetId()))
+	if err := c.authority.DropScopes(ctx, r.GetId()); err != nil {
+		return cluster, registryFailed(err)
+	}
+	// The scope is set again, because an invitation may have been used between the two. Dropping first would leave an invitation without a
+	// scope if the record cannot be written.
+	cluster, err = c.fleet.SetScope(ctx, r.GetId(), scope)
+	return cluster, c.explain(ctx, r.GetId(), err)
 }
 
 // scopeOf validates and converts a scope. It returns nil for a scope of everything.
