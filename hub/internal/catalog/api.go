@@ -32,36 +32,35 @@ const (
 	latestTimeout = 500 * time.Millisecond
 )
 
-// read returns the manifest of a request in its stored form, after the checks that need no other cluster.
-func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (manifest.Object, *record, error) {
-	before := s.latest(ctx, ref)
+// read returns the manifest of a request in its stored form, after the checks that need no other cluster. before is its latest record.
+func (s *Service) read(ctx context.Context, ref manifest.Ref, in *structpb.Struct, before *record) (manifest.Object, error) {
 	if in == nil {
-		return nil, before, problem.InvalidField("manifest", "", "a "+ref.Kind)
+		return nil, problem.InvalidField("manifest", "", "a "+ref.Kind)
 	}
 	data, err := json.Marshal(in.AsMap())
 	if err != nil {
-		return nil, before, problem.New(problem.Invalid, "the manifest is not JSON: %w", err)
+		return nil, problem.New(problem.Invalid, "the manifest is not JSON: %w", err)
 	}
 	if len(data) > maxManifest {
-		return nil, before, problem.InvalidField("manifest", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d bytes", maxManifest))
+		return nil, problem.InvalidField("manifest", fmt.Sprintf("%d bytes", len(data)), fmt.Sprintf("at most %d bytes", maxManifest))
 	}
 	o, err := manifest.Parse(data)
 	if err != nil {
-		return nil, before, problem.New(problem.Invalid, "%w", err)
+		return nil, problem.New(problem.Invalid, "%w", err)
 	}
 	if o.Ref() != ref {
-		return nil, before, problem.InvalidField("metadata.name", clip.Text(o.Ref().String(), maxMessage), ref.String()+", as in the path")
+		return nil, problem.InvalidField("metadata.name", clip.Text(o.Ref().String(), maxMessage), ref.String()+", as in the path")
 	}
 	if o, err = s.check(ctx, ref, o, before); err != nil {
-		return nil, before, err
+		return nil, err
 	}
 	if err := s.checkVisible(ctx, o); err != nil {
-		return nil, before, err
+		return nil, err
 	}
 	if err := checkClusters(ctx, o); err != nil {
-		return nil, before, err
+		return nil, err
 	}
-	return o, before, checkParts(ctx, before.objects()...)
+	return o, checkParts(ctx, before.objects()...)
 }
 
 // check returns a manifest in its stored form, after the checks that need no other cluster and no caller.
@@ -256,7 +255,8 @@ func (s *Service) PutEnv(ctx context.Context, in *sandboxv1.PutEnvRequest) error
 	if err := s.writable(ref); err != nil {
 		return err
 	}
-	o, before, err := s.read(ctx, ref, in.GetEnv())
+	before := s.latest(ctx, ref)
+	o, err := s.read(ctx, ref, in.GetEnv(), before)
 	if err != nil {
 		return err
 	}

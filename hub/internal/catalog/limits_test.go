@@ -4,6 +4,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
+	"navix.sh/atoll/pkg/store"
 )
 
 var demo = segment.Key{Namespace: "default", Name: "demo"}
@@ -185,6 +187,46 @@ func TestRolloutMaxUnavailable(t *testing.T) {
 			t.Errorf("got %v", r)
 		}
 	})
+}
+
+// readOnce is a store of several replicas, where another one writes an entry once this one has read it.
+type readOnce struct {
+	store.Shared
+	key  string
+	then []byte // nil: nothing is written
+}
+
+func (r *readOnce) Get(ctx context.Context, key string) (store.Entry, bool, error) {
+	e, found, err := r.Shared.Get(ctx, key)
+	if key == r.key && r.then != nil {
+		_, failed := r.Commit(ctx, store.Txn{Puts: []store.Put{{Key: key, Value: r.then}}})
+		err, r.then = errors.Join(err, failed), nil
+	}
+	return e, found, err
+}
+
+// A put replaces the template that its caller was found to see, and not one that another replica has hidden from it meanwhile.
+func TestATemplateThatIsHiddenMeanwhileIsNotReplaced(t *testing.T) {
+	w := newWorld(t)
+	s := &readOnce{Shared: store.NewMemory(), key: objectPrefix + keyOf(templateRef("base"))}
+	w.store = s
+	w.restart()
+	put := func(ctx context.Context, text string) error {
+		_, err := Templates{Service: w.Service}.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, text)})
+		return err
+	}
+	must.Succeed(t, put(w.admin(), strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)))
+	e, _, err := s.Get(t.Context(), s.key)
+	must.Succeed(t, err)
+	must.Succeed(t, put(w.admin(), templateText))
+	s.then = e.Value
+	blue := principal.With(t.Context(), principal.Principal{Name: "bob", Team: "blue", AllNamespaces: true})
+	if err := put(blue, strings.Replace(templateText, "busybox", "other", 1)); err == nil {
+		t.Error("the template is replaced")
+	}
+	if now, _, err := s.Get(t.Context(), s.key); err != nil || string(now.Value) != string(e.Value) {
+		t.Errorf("the template is %s, %v", now.Value, err)
+	}
 }
 
 // A template that a caller does not see is not there for it, and no Env of its can name it.

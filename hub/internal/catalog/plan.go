@@ -33,10 +33,11 @@ func (s *Service) PlanEnv(ctx context.Context, in *sandboxv1.PlanEnvRequest) (*s
 
 // PlanTemplate is PlanEnv for a template, in each cluster that has Envs of it.
 func (t Templates) PlanTemplate(ctx context.Context, in *sandboxv1.PlanTemplateRequest) (*sandboxv1.PlanEnvResponse, error) {
-	if err := t.seen(ctx, in.GetName()); err != nil {
+	ref := templateRef(in.GetName())
+	if err := hidden(ctx, t.latest(ctx, ref)); err != nil {
 		return nil, err
 	}
-	return t.plan(ctx, templateRef(in.GetName()), in.GetTemplate())
+	return t.plan(ctx, ref, in.GetTemplate())
 }
 
 func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (*sandboxv1.PlanEnvResponse, error) {
@@ -45,7 +46,8 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	before := state.records[keyOf(ref)]
 	if in != nil {
 		var err error
-		if o, before, err = s.read(ctx, ref, in); err != nil {
+		before = s.latest(ctx, ref)
+		if o, err = s.read(ctx, ref, in, before); err != nil {
 			return nil, err
 		}
 	} else if before == nil || before.removed() {

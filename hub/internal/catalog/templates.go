@@ -59,9 +59,9 @@ func (s *Service) checkVisible(ctx context.Context, o manifest.Object) error {
 	return nil
 }
 
-// seen returns the error of a missing template if the caller does not see the template.
-func (t Templates) seen(ctx context.Context, name string) error {
-	if r := t.latest(ctx, templateRef(name)); r != nil && !r.removed() && !visible(ctx, r.object) {
+// hidden returns the error of a missing template if the caller does not see the template of the record. r may be nil.
+func hidden(ctx context.Context, r *record) error {
+	if r != nil && !r.removed() && !visible(ctx, r.object) {
 		return unknown(r.Ref)
 	}
 	return nil
@@ -120,10 +120,11 @@ func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplate
 // PutTemplate writes a template.
 func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateRequest) (*sandboxv1.Template, error) {
 	ref := templateRef(in.GetName())
-	if err := errors.Join(t.writable(ref), t.seen(ctx, in.GetName())); err != nil {
+	before := t.latest(ctx, ref) // once; because the caller has to see what is replaced
+	if err := errors.Join(t.writable(ref), hidden(ctx, before)); err != nil {
 		return nil, err
 	}
-	o, before, err := t.read(ctx, ref, in.GetTemplate())
+	o, err := t.read(ctx, ref, in.GetTemplate(), before)
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +153,9 @@ func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTempl
 func (t Templates) ListTemplateRevisions(
 	ctx context.Context, in *sandboxv1.ListTemplateRevisionsRequest,
 ) (*sandboxv1.ListRevisionsResponse, error) {
-	if err := t.seen(ctx, in.GetName()); err != nil {
+	ref := templateRef(in.GetName())
+	if err := hidden(ctx, t.latest(ctx, ref)); err != nil {
 		return nil, err
 	}
-	return t.revisions(ctx, templateRef(in.GetName()))
+	return t.revisions(ctx, ref)
 }
