@@ -42,7 +42,7 @@ func (s *Service) recovered(ctx context.Context) error {
 		return nil
 	}
 	return problem.New(problem.Recovering,
-		"the hub has lost claim keys and waits to hear them from: %s; claims without a key go on",
+		"the hub has lost claim keys and waits for those of: %s; claims without a key are served",
 		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
 }
 
@@ -103,7 +103,7 @@ func (s *Service) adoptAll(ctx context.Context, from sender, holders []*federati
 	group.SetLimit(maxAdopting)
 	for _, holder := range holders {
 		group.Go(func() error {
-			bears, err := s.weigh(ctx, from, holder)
+			bears, err := s.applyHolder(ctx, from, holder)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -154,10 +154,10 @@ func (s *Service) verify(from sender, hash string, attempt int32, proof string) 
 	return s.recovery.Verify(recovery.Dispatch{Cluster: from.cluster, UID: from.uid, KeyHash: hash, Attempt: attempt}, proof)
 }
 
-// weigh compares a holder with its key's record, and adopts the holder if its bearing requires it. A damaged record stays, and prevents
-// that its key is claimed. If the record's request or the sandbox's entry is damaged, the key is recorded as unproven; because nothing else
-// would prevent a claim.
-func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
+// applyHolder compares a holder with its key's record, and adopts the holder if its bearing requires it. A damaged record stays, and
+// prevents that its key is claimed. If the record's request or the sandbox's entry is damaged, the key is recorded as unproven; because
+// nothing else would prevent a claim.
+func (s *Service) applyHolder(ctx context.Context, from sender, holder *federationv1.KeyHolder) (bearing, error) {
 	if !wellFormed(from.cluster, holder) {
 		return unsent, nil
 	}
@@ -181,7 +181,7 @@ func (s *Service) weigh(ctx context.Context, from sender, holder *federationv1.K
 		case bears == late:
 			bears, err = stray, s.closeAttempt(ctx, holder.GetKeyHash(), h)
 		case bears == beside:
-			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have answered it, so it stays",
+			s.log.Info("A Pod has a claim key that is not its own now; a ledger that was lost may have returned it, so it stays",
 				"cluster", from.cluster, "claimKey", holder.GetKeyHash(), "sandbox", holder.GetSandboxId())
 		}
 		if errors.Is(err, ledger.ErrDamaged) {
@@ -298,7 +298,7 @@ func (s *Service) adopted(cluster string, holder *federationv1.KeyHolder) *ledge
 		State: ledger.Pending, CreatedAt: now, Deadline: now, ExpireAt: now.Add(s.retention),
 	}
 	if holder.GetPodUid() != "" || holder.GetEnded() {
-		r.State, r.SandboxID = ledger.Answered, holder.GetSandboxId()
+		r.State, r.SandboxID = ledger.Returned, holder.GetSandboxId()
 	}
 	return r
 }
@@ -320,20 +320,20 @@ func differing(r *sandboxv1.CreateSandboxRequest, s *sandboxv1.Sandbox) []string
 		&sandboxv1.CreateSandboxRequest{User: s.GetUser(), Env: s.GetEnv(), Labels: s.GetLabels(), Metadata: s.GetMetadata()})
 }
 
-// name stores the request of an adopted claim. From then on retries are compared with the whole request. It fails only if another replica
-// has written the record.
-func (k *keyed) name(ctx context.Context) error {
+// storeRequest stores the request of an adopted claim. From then on retries are compared with the whole request. It fails only if another
+// replica has written the record.
+func (k *keyed) storeRequest(ctx context.Context) error {
 	if !k.held.Record.Adopted {
 		return nil
 	}
 	next := *k.held.Record
 	next.Request, next.Adopted = ledger.Marshal(k.flight.request), false
 	saved, err := k.service.ledger.Save(ctx, k.flight.hash, k.held, &next)
-	if errors.Is(k.service.failed(err), errMoved) {
-		return errMoved
+	if errors.Is(k.service.failed(err), errRecordChanged) {
+		return errRecordChanged
 	}
 	if err != nil {
-		k.service.log.Info("Could not write down the request of an adopted claim; the next retry will", "claimKey", k.flight.hash,
+		k.service.log.Info("Could not record the request of an adopted claim; the next retry does", "claimKey", k.flight.hash,
 			"error", err.Error())
 		return nil
 	}

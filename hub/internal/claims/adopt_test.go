@@ -158,8 +158,8 @@ func TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays(t *testing.T) {
 	}
 }
 
-// TestI6APodThatMayHaveBeenAnsweredStays where a key got a new sandbox because a loss was accepted.
-func TestI6APodThatMayHaveBeenAnsweredStays(t *testing.T) {
+// TestI6APodThatMayHaveBeenReturnedStays where a key got a new sandbox because a loss was accepted.
+func TestI6APodThatMayHaveBeenReturnedStays(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3, "west": 3})
 	before := f.hold("east", "k", 1)
 	f.loseLedger()

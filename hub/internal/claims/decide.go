@@ -32,8 +32,8 @@ const (
 	moved dispatchOutcome = "Moved"
 )
 
-// readAnswer maps a dispatch's result to an outcome. A result that it does not understand is unclear, which is safe.
-func readAnswer(answer *federationv1.Answer, err error) dispatchOutcome {
+// outcomeOf maps a dispatch's result to an outcome. A result that it does not understand is unclear, which is safe.
+func outcomeOf(answer *federationv1.Answer, err error) dispatchOutcome {
 	switch {
 	case errors.Is(err, calls.ErrNotConnected):
 		return notSent
@@ -172,9 +172,9 @@ func begin(r *ledger.Record, sameParameters bool, cluster trust) approach {
 		return keyConflict
 	case r.State == ledger.Ended:
 		return showEnded
-	case r.State == ledger.Answered && forgotten:
+	case r.State == ledger.Returned && forgotten:
 		return endItself
-	case r.State == ledger.Answered:
+	case r.State == ledger.Returned:
 		return lookUp
 	case r.State == ledger.Refused, forgotten:
 		return startAnew
@@ -183,20 +183,20 @@ func begin(r *ledger.Record, sameParameters bool, cluster trust) approach {
 	}
 }
 
-// grantMeets is the relation of a granted sandbox to the record of its key, which another replica has written in the meantime.
-type grantMeets string
+// grantRelation is the relation of a granted sandbox to the record of its key, which another replica has written in the meantime.
+type grantRelation string
 
 const (
 	// stillOpen: the record waits for this very attempt.
-	stillOpen grantMeets = "StillOpen"
+	stillOpen grantRelation = "StillOpen"
 	// recorded: the sandbox is the key's sandbox, or was.
-	recorded grantMeets = "Recorded"
+	recorded grantRelation = "Recorded"
 	// unwanted: the key has ended, or has another attempt or sandbox.
-	unwanted grantMeets = "Unwanted"
+	unwanted grantRelation = "Unwanted"
 )
 
-// meets compares the current record r with the record under which the sandbox was granted.
-func meets(r, under *ledger.Record, sandboxID string) grantMeets {
+// compareGrant compares the current record r with the record under which the sandbox was granted.
+func compareGrant(r, under *ledger.Record, sandboxID string) grantRelation {
 	switch {
 	case r == nil:
 		return unwanted

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-func TestReadAnswer(t *testing.T) {
+func TestOutcomeOf(t *testing.T) {
 	sandbox := workertest.Granted(&sandboxv1.Sandbox{Id: "x"})
 	for name, tc := range map[string]struct {
 		answer *federationv1.Answer
@@ -34,7 +34,7 @@ func TestReadAnswer(t *testing.T) {
 		"of a newer worker":    {workertest.Failure(99, problem.Internal), nil, unclear},
 		"no answer at all":     {nil, nil, unclear},
 	} {
-		if got := readAnswer(tc.answer, tc.err); got != tc.want {
+		if got := outcomeOf(tc.answer, tc.err); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -106,13 +106,13 @@ func TestI2Begin(t *testing.T) {
 		{"other parameters after the end", &ledger.Record{State: ledger.Ended}, false, false, keyConflict},
 		{"a dispatch may be out", &ledger.Record{State: ledger.Pending}, true, false, askHolder},
 		{"a dispatch may be out to a cluster that was forgotten", &ledger.Record{State: ledger.Pending}, true, true, startAnew},
-		{"answered once", &ledger.Record{State: ledger.Answered}, true, false, lookUp},
-		{"answered by a cluster that was forgotten", &ledger.Record{State: ledger.Answered}, true, true, endItself},
+		{"returned once", &ledger.Record{State: ledger.Returned}, true, false, lookUp},
+		{"returned by a cluster that was forgotten", &ledger.Record{State: ledger.Returned}, true, true, endItself},
 		{"all refused", &ledger.Record{State: ledger.Refused}, true, false, startAnew},
 		{"ended", &ledger.Record{State: ledger.Ended}, true, false, showEnded},
 		{"ended, in a cluster that was forgotten", &ledger.Record{State: ledger.Ended}, true, true, showEnded},
 		{"a state of a newer build", &ledger.Record{State: "later"}, true, false, askHolder},
-		{"adopted with its Pod", &ledger.Record{State: ledger.Answered, Adopted: true}, false, false, lookUp},
+		{"adopted with its Pod", &ledger.Record{State: ledger.Returned, Adopted: true}, false, false, lookUp},
 		{"adopted under way", &ledger.Record{State: ledger.Pending, Adopted: true}, false, false, askHolder},
 	} {
 		if got := begin(tc.r, tc.same, trust{true, true, tc.forgotten}); got != tc.want {
@@ -121,7 +121,7 @@ func TestI2Begin(t *testing.T) {
 	}
 	// What was adopted in a cluster that the request forbids is not the request's (I15); this hub's own choice was checked.
 	for want, r := range map[approach]*ledger.Record{
-		keyConflict: {State: ledger.Answered, Adopted: true}, lookUp: {State: ledger.Answered}, askHolder: {State: ledger.Pending},
+		keyConflict: {State: ledger.Returned, Adopted: true}, lookUp: {State: ledger.Returned}, askHolder: {State: ledger.Pending},
 	} {
 		if got := begin(r, true, trust{serves: true}); got != want {
 			t.Errorf("%+v in a forbidden cluster: %s, want %s", r, got, want)
@@ -133,12 +133,12 @@ func TestI2Begin(t *testing.T) {
 		forgotten bool
 		want      approach
 	}{
-		{ledger.Record{State: ledger.Answered, Adopted: true}, false, quarantine},
+		{ledger.Record{State: ledger.Returned, Adopted: true}, false, quarantine},
 		{ledger.Record{State: ledger.Pending, Adopted: true}, false, quarantine},
 		{ledger.Record{State: ledger.Ended, Adopted: true}, false, quarantine},
 		{ledger.Record{State: ledger.Ended, Adopted: true, Terminal: []byte("x")}, false, showEnded},
-		{ledger.Record{State: ledger.Answered, Adopted: true}, true, endItself},
-		{ledger.Record{State: ledger.Answered}, false, lookUp},
+		{ledger.Record{State: ledger.Returned, Adopted: true}, true, endItself},
+		{ledger.Record{State: ledger.Returned}, false, lookUp},
 	} {
 		if got := begin(&tc.r, true, trust{allowed: true, forgotten: tc.forgotten}); got != tc.want {
 			t.Errorf("%+v in a cluster that may not serve it, forgotten %t: %s, want %s", tc.r, tc.forgotten, got, tc.want)
@@ -149,7 +149,7 @@ func TestI2Begin(t *testing.T) {
 		forgotten bool
 		want      approach
 	}{
-		{ledger.Pending, true, startAnew}, {ledger.Pending, false, keyConflict}, {ledger.Answered, true, keyConflict},
+		{ledger.Pending, true, startAnew}, {ledger.Pending, false, keyConflict}, {ledger.Returned, true, keyConflict},
 	} {
 		if got := begin(&ledger.Record{State: tc.state, Adopted: true}, true, trust{serves: true, forgotten: tc.forgotten}); got != tc.want {
 			t.Errorf("adopted %s in a forbidden cluster, forgotten %t: %s, want %s", tc.state, tc.forgotten, got, tc.want)
@@ -158,7 +158,7 @@ func TestI2Begin(t *testing.T) {
 }
 
 func TestI2HoldsCurrent(t *testing.T) {
-	answered := &ledger.Record{Cluster: "a", ClusterUID: "u", Attempt: 2, SandboxID: "s"}
+	returned := &ledger.Record{Cluster: "a", ClusterUID: "u", Attempt: 2, SandboxID: "s"}
 	underWay := &ledger.Record{Cluster: "a", Attempt: 2}
 	for _, tc := range []struct {
 		name    string
@@ -168,11 +168,11 @@ func TestI2HoldsCurrent(t *testing.T) {
 		sandbox string
 		want    bool
 	}{
-		{"the sandbox that was answered", answered, sender{cluster: "a", uid: "u"}, 2, "s", true},
-		{"it, by whatever attempt", answered, sender{cluster: "a", uid: "u"}, 1, "s", true},
-		{"another beside it", answered, sender{cluster: "a", uid: "u"}, 2, "other", false},
-		{"it, of another cluster", answered, sender{cluster: "b", uid: "u"}, 2, "s", false},
-		{"it, of another cluster of the name", answered, sender{cluster: "a", uid: "v"}, 2, "s", false},
+		{"the sandbox that was returned", returned, sender{cluster: "a", uid: "u"}, 2, "s", true},
+		{"it, by whatever attempt", returned, sender{cluster: "a", uid: "u"}, 1, "s", true},
+		{"another beside it", returned, sender{cluster: "a", uid: "u"}, 2, "other", false},
+		{"it, of another cluster", returned, sender{cluster: "b", uid: "u"}, 2, "s", false},
+		{"it, of another cluster of the name", returned, sender{cluster: "a", uid: "v"}, 2, "s", false},
 		{"the attempt under way", underWay, sender{cluster: "a"}, 2, "s", true},
 		{"an attempt that was given up", underWay, sender{cluster: "a"}, 1, "s", false},
 		{"of no key", nil, sender{cluster: "a"}, 2, "s", false},
@@ -192,11 +192,11 @@ func TestI2BearingOf(t *testing.T) {
 	pending := func(attempt int32) *ledger.Record {
 		return &ledger.Record{Cluster: "a", Attempt: attempt, State: ledger.Pending}
 	}
-	answered := func(attempt int32) *ledger.Record {
-		return &ledger.Record{Cluster: "a", Attempt: attempt, State: ledger.Answered}
+	returned := func(attempt int32) *ledger.Record {
+		return &ledger.Record{Cluster: "a", Attempt: attempt, State: ledger.Returned}
 	}
 	ended := &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Ended}
-	adopted := &ledger.Record{Cluster: "a", Attempt: 1, State: ledger.Answered, Adopted: true}
+	adopted := &ledger.Record{Cluster: "a", Attempt: 1, State: ledger.Returned, Adopted: true}
 	for _, tc := range []struct {
 		name    string
 		r       *ledger.Record
@@ -205,11 +205,11 @@ func TestI2BearingOf(t *testing.T) {
 		want    bearing
 	}{
 		{"the holder", pending(2), heard("a"), 2, itsOwn},
-		{"the holder, which was answered", answered(2), missing("a"), 2, itsOwn},
+		{"the holder, which was returned", returned(2), missing("a"), 2, itsOwn},
 		{"another cluster of the holder's name", &ledger.Record{Cluster: "a", ClusterUID: "before", Attempt: own, State: ledger.Pending},
 			heard("a"), own, unsent},
 		{"an attempt that was given up", pending(2), heard("b"), 1, stray},
-		{"an earlier attempt at the same cluster", answered(2), missing("a"), 1, stray},
+		{"an earlier attempt at the same cluster", returned(2), missing("a"), 1, stray},
 		{"ended", ended, heard("a"), 2, stray},
 		{"refused", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, heard("a"), 2, late},
 
@@ -220,12 +220,12 @@ func TestI2BearingOf(t *testing.T) {
 		{"the same attempt elsewhere", pending(2), missing("b"), 2, beside},
 		{"a restored record's later attempt", pending(2), missing("b"), 3, newer},
 		{"a later attempt after every refusal", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, missing("b"), 3, newer},
-		{"nothing follows an answer", answered(2), missing("b"), 3, beside},
+		{"nothing follows an answer", returned(2), missing("b"), 3, beside},
 		{"nothing follows an end", ended, missing("b"), 3, beside},
 		{"two clusters, the later attempt second", adopted, missing("b"), 2, newer},
-		{"two clusters, the later attempt first", &ledger.Record{Cluster: "b", Attempt: 2, State: ledger.Answered, Adopted: true}, missing("a"),
+		{"two clusters, the later attempt first", &ledger.Record{Cluster: "b", Attempt: 2, State: ledger.Returned, Adopted: true}, missing("a"),
 			1, stray},
-		{"a lost ledger's Pod beside our answer", answered(own), missing("b"), lost, beside},
+		{"a lost ledger's Pod beside our answer", returned(own), missing("b"), lost, beside},
 		{"a lost ledger's Pod beside our dispatch", pending(own), missing("b"), lost, beside},
 
 		{"an unknown key, once its cluster was heard", nil, heard("a"), own, unsent},

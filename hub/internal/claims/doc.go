@@ -9,7 +9,7 @@
 //   - If the store fails, nothing is claimed: TestAFailedStoreClaimsNothing.
 //   - A durable record (cluster, attempt, request) precedes every dispatch; because a retry must repeat the same dispatch:
 //     TestI2RecordIsDurableBeforeTheDispatch, TestI2HubDiesAfterTheDispatch, TestI2SameKeySameSandbox.
-//   - The worker's package claim has the worker's rules: TestI2ANewLeaderListsBeforeItServes, TestI2NoAnswerWithoutTheLease,
+//   - The worker's package claim has the worker's rules: TestI2ANewLeaderListsBeforeItServes, TestI2NoResponseWithoutTheLease,
 //     TestI2OfTwoPodsTheHigherIncarnationStays.
 //   - A retry joins the running flight and has the deadline of the flight's first caller: TestI2RetriesJoinTheFlight,
 //     TestI2JoinersShareTheFirstDeadline, TestAKeyedClaimOutlivesItsCaller.
@@ -25,7 +25,7 @@
 //   - The hub also releases a Pod of a refused attempt, which a write from before the refusal created:
 //     TestI2ASandboxThatAppearsAfterItsRefusalEnds.
 //   - A key that returned a sandbox is never claimed again; because a worker that lost its memory would create a second one:
-//     TestI2AnAnsweredKeyIsNeverClaimedAgain.
+//     TestI2AReturnedKeyIsNeverClaimedAgain.
 //   - A call conflicts if its parameters differ from those of the record. It does not conflict if they differ only from those of a running
 //     flight: TestI2OtherParametersConflict, TestAFlightThatProvedNothingIsNoConflict.
 //   - An ended key returns its terminal record until the retention is over. A record without an end stays until its cluster holds nothing
@@ -92,7 +92,7 @@
 //   - A retry joins a running claim, and returns an ended sandbox as ended: TestI2AClaimUnderWayIsJoined,
 //     TestI2AKeyWhoseSandboxHadEndedIsNotClaimedAgain.
 //   - If two clusters have one key, the later attempt is returned. The earlier one ends, unless a ledger was lost in between (I6):
-//     TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, TestI6APodThatMayHaveBeenAnsweredStays.
+//     TestI2OfTwoClustersWithOneKeyTheLaterAttemptStays, TestI6APodThatMayHaveBeenReturnedStays.
 //   - Once an operator has accepted a loss, no key is sent to a cluster that was not heard, however many there are; because that cluster
 //     may hold the key: TestI2NoUnheardClusterIsAskedHoweverManyThereAre.
 //   - A restored record follows its key to a later attempt, unless its sandbox was returned or ended, or its cluster holds the earlier
@@ -146,7 +146,7 @@
 //
 // # Ends that a cluster has not confirmed
 //
-//   - The hub repeats an end until the cluster confirms it: TestAnEndThatIsNotConfirmedIsToldAgain,
+//   - The hub repeats an end until the cluster confirms it: TestAnEndThatIsNotConfirmedIsSentAgain,
 //     TestAnEndIsToldAgainWhileKeysAreMissing.
 //   - Each cluster has its own bounds for remembered ends and for calls in flight; because silent or lying clusters must leave room for
 //     others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers,

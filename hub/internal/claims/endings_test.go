@@ -25,7 +25,7 @@ import (
 )
 
 // A durable end is sent again to a cluster that was in trouble, whether or not its caller retries.
-func TestAnEndThatIsNotConfirmedIsToldAgain(t *testing.T) {
+func TestAnEndThatIsNotConfirmedIsSentAgain(t *testing.T) {
 	for name, end := range map[string]func(f *federation, id string) error{
 		"release": func(f *federation, id string) error {
 			_, err := f.hub.End(f.t.Context(), "east", id)

@@ -55,14 +55,15 @@ func (f *flights) of(hash string) *flight {
 	return f.byKey[hash]
 }
 
-func (f *flights) answering(id string) *flight {
+// returning returns the flight that returns a sandbox, until that flight's outcome is durable.
+func (f *flights) returning(id string) *flight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.byID[id]
 }
 
-// answer registers the sandbox that a flight is about to return.
-func (f *flights) answer(with *flight) {
+// addReturning registers the sandbox that a flight is about to return.
+func (f *flights) addReturning(with *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if id := with.sandbox.GetId(); id != "" {
@@ -192,7 +193,7 @@ func (s *Service) settle(ctx context.Context, hash string) error {
 
 // settleID is settle for the flight that returns a sandbox.
 func (s *Service) settleID(ctx context.Context, id string) error {
-	f := s.flights.answering(id)
+	f := s.flights.returning(id)
 	if f == nil {
 		return nil
 	}
@@ -270,7 +271,7 @@ func (s *Service) fly(f *flight) {
 	if errors.Is(context.Cause(f.ctx), errCanceled) {
 		f.sandbox, f.err = k.canceled()
 	}
-	s.flights.answer(f)
+	s.flights.addReturning(f)
 	f.writtenDown(nil)
 	close(f.done)
 	if s.shared == nil {
@@ -316,10 +317,10 @@ func (s *Service) abort(hash string) {
 	}
 }
 
-// until returns a flight's deadline: that of the first caller, unless it has passed. A wall clock wrote it, and that clock may have been
-// stepped since, so it is never later than a new deadline. It does not apply to a claim without a waiting caller, which no caller retries:
-// that claim gets its full time again, late rather than early (I11).
-func until(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
+// flightDeadline returns a flight's deadline: that of the first caller, unless it has passed. A wall clock wrote it, and that clock may
+// have been stepped since, so it is never later than a new deadline. It does not apply to a claim without a waiting caller, which no caller
+// retries: that claim gets its full time again, late rather than early (I11).
+func flightDeadline(r *ledger.Record, now time.Time, timeout time.Duration) time.Time {
 	deadline := now.Add(timeout)
 	if r != nil && r.State == ledger.Pending && !r.Unwaited && now.Before(r.Deadline) && r.Deadline.Before(deadline) {
 		return r.Deadline

@@ -35,7 +35,7 @@ func (away) Dispatch(context.Context, string, *federationv1.Dispatch) (*federati
 func FuzzRecord(f *testing.F) {
 	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "demo", ClaimKey: "k"}
 	ended := sketch(request, sandboxv1.Phase_ENDED)
-	for _, s := range []ledger.State{ledger.Pending, ledger.Answered, ledger.Refused, ledger.Ended, "odd"} {
+	for _, s := range []ledger.State{ledger.Pending, ledger.Returned, ledger.Refused, ledger.Ended, "odd"} {
 		value, err := json.Marshal(ledger.Record{
 			Request: ledger.Marshal(request), Cluster: "east", Pool: "pool", Attempt: 1, State: s, SandboxID: "01x-east", Unwaited: true,
 			Deadline: time.Now(), ExpireAt: time.Now(), Terminal: ledger.Marshal(ended), Decision: ledger.Marshal(&sandboxv1.Decision{Reason: "x"}),

@@ -40,10 +40,10 @@ type keyed struct {
 func (k *keyed) run() (*sandboxv1.Sandbox, error) {
 	for {
 		sandbox, err := k.lap()
-		if k.service.shared != nil && !errors.Is(err, errMoved) {
+		if k.service.shared != nil && !errors.Is(err, errRecordChanged) {
 			sandbox, err = k.confirm(sandbox, err)
 		}
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errRecordChanged) {
 			return sandbox, err
 		}
 		if k.service.clock.Now().After(k.deadline.Add(grace)) {
@@ -75,7 +75,7 @@ func (k *keyed) lap() (*sandboxv1.Sandbox, error) {
 	}
 	now := s.clock.Now()
 	way := begin(r, same, s.trust(r, f.request))
-	if d := until(r, now, s.startupTimeout(f.request, holderOf(r, way))); k.deadline.IsZero() || d.Before(k.deadline) {
+	if d := flightDeadline(r, now, s.startupTimeout(f.request, holderOf(r, way))); k.deadline.IsZero() || d.Before(k.deadline) {
 		k.deadline = d
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, k.deadline.Sub(now)+grace)
@@ -155,7 +155,7 @@ func (k *keyed) showEnded(ctx context.Context) (*sandboxv1.Sandbox, error) {
 	if differ := differing(k.flight.request, shown); shown.GetEnv() != "" && len(differ) > 0 {
 		return nil, problem.KeyConflict(k.flight.request.GetClaimKey(), differ)
 	}
-	if err := k.name(ctx); err != nil {
+	if err := k.storeRequest(ctx); err != nil {
 		return nil, err
 	}
 	return sandbox, nil
@@ -167,7 +167,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	p := k.earlier
 	if p == nil {
 		p = k.service.newPursuit(f.request, f.dispatched(), k.deadline)
-		p.keyHash, p.note, p.check, p.at.keyed = f.hash, k.note, k.check, true
+		p.keyHash, p.recordTarget, p.check, p.at.keyed = f.hash, k.recordTarget, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
 	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // an unheard cluster may have the key already
@@ -183,8 +183,8 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	return p.run(ctx)
 }
 
-// note records the next candidate of the claim before the claim is sent to it.
-func (k *keyed) note(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
+// recordTarget records the next candidate of the claim before the claim is sent to it.
+func (k *keyed) recordTarget(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (int32, error) {
 	f, now := k.flight, k.service.clock.Now()
 	next := &ledger.Record{
 		Request: ledger.Marshal(f.request), Account: f.account, Cluster: cluster, ClusterUID: k.service.fleet.Registration(cluster), Pool: pool,
@@ -233,7 +233,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 		case err == nil && r.Adopted && len(differing(f.request, sandbox)) > 0:
 			return nil, problem.KeyConflict(f.request.GetClaimKey(), differing(f.request, sandbox))
 		case err == nil && (settled(sandbox) || !ready):
-			if err := k.name(ctx); err != nil {
+			if err := k.storeRequest(ctx); err != nil {
 				return nil, err
 			}
 			if err := k.check(ctx); err != nil {
@@ -252,7 +252,7 @@ func (k *keyed) lookUp(ctx context.Context) (*sandboxv1.Sandbox, error) {
 				return nil, problem.New(problem.Deadline, "sandbox %s is not running yet", r.SandboxID)
 			}
 			return nil, problem.New(problem.OutcomeUnknown,
-				"cluster %s holds this claim and does not answer; the same call with the same claimKey asks it again", r.Cluster).
+				"cluster %s holds this claim and does not respond; the same call with the same claimKey asks it again", r.Cluster).
 				WithRetryAfter(problem.RetrySoon)
 		}
 		pause = min(2*pause, maxPoll)
@@ -268,7 +268,7 @@ func (s *Service) lookup(ctx context.Context, hash string, r *ledger.Record) (*s
 		return nil, err
 	}
 	if answer.GetSandbox() == nil {
-		return nil, problem.New(problem.Unavailable, "cluster %s is unsure about the claim", r.Cluster)
+		return nil, problem.New(problem.Unavailable, "cluster %s does not know the state of the claim for certain", r.Cluster)
 	}
 	return answer.GetSandbox(), calls.Stamp(answer.GetSandbox(), r.Cluster)
 }
@@ -328,7 +328,7 @@ func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Reco
 	next.Account = cmp.Or(next.Account, f.account)
 	switch {
 	case failure == nil && (sandbox.GetPhase() != sandboxv1.Phase_ENDED || s.shared != nil):
-		next.State, next.SandboxID = ledger.Answered, sandbox.GetId()
+		next.State, next.SandboxID = ledger.Returned, sandbox.GetId()
 		put, err := ledger.PutID(next.SandboxID, ledger.IDRecord{KeyHash: f.hash})
 		if err != nil {
 			return nil, nil
@@ -352,10 +352,10 @@ func (k *keyed) learn() {
 		if err == nil || errors.Is(err, store.ErrConflict) { // on a conflict the claim has ended already
 			return
 		}
-		s.log.Error(err, "Could not write down what became of a claim", "claimKey", f.hash, "cluster", next.Cluster)
+		s.log.Error(err, "Could not record the outcome of a claim", "claimKey", f.hash, "cluster", next.Cluster)
 		// Until the record says that the sandbox was returned, the sandbox's end must not free the key: while this flight lasts,
 		// the sandbox is not released.
-		if next.State != ledger.Answered || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
+		if next.State != ledger.Returned || wallclock.Sleep(s.background.Context(), s.clock, learnPause) != nil {
 			return
 		}
 	}

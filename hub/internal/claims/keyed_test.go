@@ -294,8 +294,8 @@ func TestAStaleSessionIsAskedOnceMore(t *testing.T) {
 	})
 }
 
-// TestI2AnAnsweredKeyIsNeverClaimedAgain: a cluster that has lost its Pods and its memory gets no second chance.
-func TestI2AnAnsweredKeyIsNeverClaimedAgain(t *testing.T) {
+// TestI2AReturnedKeyIsNeverClaimedAgain: a cluster that has lost its Pods and its memory gets no second chance.
+func TestI2AReturnedKeyIsNeverClaimedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 5})
 		first := f.create(workertest.Request("k"))

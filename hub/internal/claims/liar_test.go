@@ -121,7 +121,7 @@ func TestI15OneSandboxIsNotAdoptedForTwoKeys(t *testing.T) {
 	two := proto.CloneOf(one)
 	two.KeyHash = ledger.KeyHash("", "default", "two")
 	for _, h := range []*federationv1.KeyHolder{one, two} {
-		_, err := f.hub.weigh(t.Context(), f.hub.sender("evil"), h)
+		_, err := f.hub.applyHolder(t.Context(), f.hub.sender("evil"), h)
 		must.Succeed(t, err)
 	}
 	if f.record("one") == nil || f.record("two") != nil {

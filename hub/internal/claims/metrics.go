@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer, ends *endings) *metrics {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_hub_claim_duration_seconds",
-			Help: "Time from a create request to its answer, by result (OK, CANCELED by its caller, or the reason of the error) and by whether " +
+			Help: "Time from a create request to its response, by result (OK, CANCELED by its caller, or the reason of the error) and by whether " +
 				"it had a key.",
 			Buckets: telemetry.CallSeconds,
 		}, []string{"result", "keyed"}),
@@ -71,7 +71,7 @@ func newMetrics(r prometheus.Registerer, ends *endings) *metrics {
 		r.MustRegister(m.claims, m.stages, m.dispatches, m.swept, m.adopted, m.unsent, m.unproven, m.records)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "atoll_hub_ends_unconfirmed",
-			Help: "Sandboxes and claims that a cluster was told to end and did not confirm. They are repeated.",
+			Help: "Ends of sandboxes and claims that a cluster has not confirmed. They are sent again.",
 		}, func() float64 {
 			unconfirmed, _ := ends.count()
 			return float64(unconfirmed)

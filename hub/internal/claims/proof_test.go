@@ -177,7 +177,7 @@ func TestI15ARestoredKeyIsNotMovedWithoutAProof(t *testing.T) {
 func TestBearingOfProofs(t *testing.T) {
 	missing := sender{cluster: "east", missing: true, epoch: 1, lastLost: recovery.FirstAttempt(9)}
 	unprovenRecord := &ledger.Record{Cluster: "west", State: ledger.Unproven, Adopted: true, Attempt: 5}
-	adopted := &ledger.Record{Cluster: "west", State: ledger.Answered, Adopted: true, Attempt: 1}
+	adopted := &ledger.Record{Cluster: "west", State: ledger.Returned, Adopted: true, Attempt: 1}
 	restored := &ledger.Record{Cluster: "west", State: ledger.Pending, Attempt: 1}
 	for _, tc := range []struct {
 		r     *ledger.Record

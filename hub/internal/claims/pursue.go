@@ -43,9 +43,9 @@ type pursuit struct {
 	request *sandboxv1.CreateSandboxRequest // as resolve returned it
 	terms
 	deadline time.Time
-	// note records the claim's next candidate and returns the attempt's number; nil without a key.
-	note    func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
-	keyHash string
+	// recordTarget records the claim's next candidate and returns the attempt's number; nil without a key.
+	recordTarget func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
+	keyHash      string
 	// check returns an error once another replica has changed the claim's record while the pursuit waits to retry; nil without a key.
 	check func(ctx context.Context) error
 
@@ -91,19 +91,19 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			}
 		}
 		answer, err := p.askAndLookElsewhere(ctx)
-		got := p.whetherMoved(readAnswer(answer, err))
+		got := p.whetherMoved(outcomeOf(answer, err))
 		if (got == notSent || got == unclear) && p.service.fleet.Forgotten(p.target.cluster, p.target.uid) {
 			got = gaveUp
 		}
 		p.at.expired = ctx.Err() != nil || p.remaining() <= 0
-		told := got
+		shown := got
 		if got == unclear && errors.Is(context.Cause(ctx), errLeft) {
-			told = left
+			shown = left
 		}
-		p.record(told, answer, err)
+		p.record(shown, answer, err)
 		switch next(p.at, got) {
 		case answerCaller:
-			return p.answered(answer)
+			return p.grantedSandbox(answer)
 		case failCaller:
 			return nil, calls.ErrorOf(answer)
 		case askAgain:
@@ -114,7 +114,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 				return nil, p.unknown()
 			}
 			if p.check != nil {
-				if err := p.check(ctx); errors.Is(err, errMoved) {
+				if err := p.check(ctx); errors.Is(err, errRecordChanged) {
 					return nil, err
 				}
 			}
@@ -158,8 +158,8 @@ func (p *pursuit) choose(ctx context.Context) error {
 		t = &target{cluster: c.Cluster.ID, uid: s.fleet.Registration(c.Cluster.ID), pool: c.Member().Name, reservation: reservation}
 		t.idleOnly = picked.Tier.Idle() && !again && view.Len() > 1 && p.at.tried < maxCandidates-1
 	}
-	if p.note != nil {
-		attempt, err := p.note(ctx, t.cluster, t.pool, p.decision)
+	if p.recordTarget != nil {
+		attempt, err := p.recordTarget(ctx, t.cluster, t.pool, p.decision)
 		if err != nil {
 			t.reservation.Cancel()
 			return err
@@ -337,7 +337,8 @@ func (p *pursuit) exclude(got dispatchOutcome) {
 	}
 }
 
-func (p *pursuit) answered(answer *federationv1.Answer) (*sandboxv1.Sandbox, error) {
+// grantedSandbox returns the sandbox of a response that grants the claim.
+func (p *pursuit) grantedSandbox(answer *federationv1.Answer) (*sandboxv1.Sandbox, error) {
 	sandbox := answer.GetSandbox()
 	if err := calls.Stamp(sandbox, p.target.cluster); err != nil {
 		return nil, err
@@ -376,10 +377,10 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	}
 	var faults []string
 	if reason.Unserving() {
-		told := s.fleet.Faults(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
-		for _, cluster := range slices.Sorted(maps.Keys(told)) {
+		known := s.fleet.Faults(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		for _, cluster := range slices.Sorted(maps.Keys(known)) {
 			if allows(req, cluster) {
-				faults = append(faults, "in "+cluster+": "+told[cluster])
+				faults = append(faults, "in "+cluster+": "+known[cluster])
 			}
 		}
 	}
@@ -435,6 +436,6 @@ func (p *pursuit) unknown() error {
 		return p.doubt // the worker responded: the sandbox exists and is not running yet
 	}
 	return problem.New(problem.OutcomeUnknown,
-		"cluster %s may hold this claim and does not answer; the same call with the same claimKey asks it again", p.target.cluster).
+		"cluster %s may hold this claim and does not respond; the same call with the same claimKey asks it again", p.target.cluster).
 		WithRetryAfter(problem.RetrySoon)
 }

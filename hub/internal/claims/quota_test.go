@@ -49,7 +49,7 @@ func TestI14ARefusedClaimKeepsNoRequest(t *testing.T) {
 			t.Errorf("then: %v under attempt %d", got, f.record("k").Attempt)
 		}
 		settleDown()
-		if f.record("k").State != ledger.Answered || len(f.record("k").Digest) > 0 || len(f.record("k").Request) < 30_000 {
+		if f.record("k").State != ledger.Returned || len(f.record("k").Digest) > 0 || len(f.record("k").Request) < 30_000 {
 			t.Errorf("granted: %s with %d bytes", f.record("k").State, len(f.record("k").Request))
 		}
 

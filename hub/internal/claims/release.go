@@ -94,7 +94,7 @@ func (s *Service) endByID(ctx context.Context, id string) (recorded bool, err er
 	}
 	for {
 		hash, h, err := s.holding(ctx, id)
-		if err != nil || h.Record == nil || h.Record.State != ledger.Answered {
+		if err != nil || h.Record == nil || h.Record.State != ledger.Returned {
 			return err == nil && h.Record != nil && h.Record.State == ledger.Ended, err
 		}
 		req, err := h.Record.ParseRequest()

@@ -24,13 +24,13 @@ const (
 	confirmPatience = 5 * time.Second
 )
 
-// errMoved means that another replica has written the record of a flight's key. The flight continues with the new record.
-var errMoved = errors.New("another replica has written the record of the claim key")
+// errRecordChanged means that another replica has written the record of a flight's key. The flight continues with the new record.
+var errRecordChanged = errors.New("another replica has written the record of the claim key")
 
 // failed returns the error for a failed store call in a flight.
 func (s *Service) failed(err error) error {
 	if s.shared != nil && errors.Is(err, store.ErrConflict) {
-		return errMoved
+		return errRecordChanged
 	}
 	return storeFailed(err)
 }
@@ -56,7 +56,7 @@ func (k *keyed) join(ctx context.Context) error {
 	return nil
 }
 
-// check returns errMoved once another replica has written the record.
+// check returns errRecordChanged once another replica has written the record.
 func (k *keyed) check(ctx context.Context) error {
 	s := k.service
 	if s.shared == nil {
@@ -67,7 +67,7 @@ func (k *keyed) check(ctx context.Context) error {
 	case err != nil:
 		return storeFailed(err)
 	case h.Revision != k.held.Revision:
-		return errMoved
+		return errRecordChanged
 	}
 	return nil
 }
@@ -88,14 +88,14 @@ func (k *keyed) confirm(sandbox *sandboxv1.Sandbox, failure error) (*sandboxv1.S
 		if errors.Is(err, store.ErrConflict) {
 			var h ledger.Held
 			if h, err = s.ledger.Load(ctx, f.hash); err == nil {
-				switch got := meets(h.Record, k.held.Record, sandbox.GetId()); {
+				switch got := compareGrant(h.Record, k.held.Record, sandbox.GetId()); {
 				case got == stillOpen && failure == nil:
 					k.held = h
 					continue
 				case got == unwanted && failure == nil:
 					k.endUnreturned(sandbox)
 				}
-				return nil, errMoved
+				return nil, errRecordChanged
 			}
 		}
 		switch {
@@ -124,10 +124,10 @@ func (k *keyed) endUnreturned(sandbox *sandboxv1.Sandbox) {
 // errSilent means that the shared store does not respond.
 var errSilent = fmt.Errorf("the store did not respond within %s", storePatience)
 
-// patient bounds the time of each call of a shared store. While the store does not respond, one call at a time tries it, and the others
-// fail at once. Reads that may be stale have their own gate; because one member of the store can serve them, so their success says nothing
-// about the quorum.
-type patient struct {
+// boundedStore bounds the time of each call of a shared store. While the store does not respond, one call at a time tries it, and the
+// others fail at once. Reads that may be stale have their own gate; because one member of the store can serve them, so their success says
+// nothing about the quorum.
+type boundedStore struct {
 	store.Store
 	others, stale gate
 }
@@ -137,10 +137,10 @@ type gate struct {
 	silent, trying atomic.Bool
 }
 
-func (p *patient) call(ctx context.Context, do func(ctx context.Context) error) error {
-	g := &p.others
+func (s *boundedStore) call(ctx context.Context, do func(ctx context.Context) error) error {
+	g := &s.others
 	if store.MayBeStale(ctx) {
-		g = &p.stale
+		g = &s.stale
 	}
 	if g.silent.Load() {
 		if !g.trying.CompareAndSwap(false, true) {
@@ -162,27 +162,27 @@ func (p *patient) call(ctx context.Context, do func(ctx context.Context) error) 
 }
 
 // Get implements store.Store.
-func (p *patient) Get(ctx context.Context, key string) (entry store.Entry, found bool, err error) {
-	err = p.call(ctx, func(ctx context.Context) (err error) {
-		entry, found, err = p.Store.Get(ctx, key)
+func (s *boundedStore) Get(ctx context.Context, key string) (entry store.Entry, found bool, err error) {
+	err = s.call(ctx, func(ctx context.Context) (err error) {
+		entry, found, err = s.Store.Get(ctx, key)
 		return err
 	})
 	return entry, found, err
 }
 
 // Range implements store.Store.
-func (p *patient) Range(ctx context.Context, prefix, after string, limit int) (entries []store.Entry, err error) {
-	err = p.call(ctx, func(ctx context.Context) (err error) {
-		entries, err = p.Store.Range(ctx, prefix, after, limit)
+func (s *boundedStore) Range(ctx context.Context, prefix, after string, limit int) (entries []store.Entry, err error) {
+	err = s.call(ctx, func(ctx context.Context) (err error) {
+		entries, err = s.Store.Range(ctx, prefix, after, limit)
 		return err
 	})
 	return entries, err
 }
 
 // Commit implements store.Store.
-func (p *patient) Commit(ctx context.Context, txn store.Txn) (revision uint64, err error) {
-	err = p.call(ctx, func(ctx context.Context) (err error) {
-		revision, err = p.Store.Commit(ctx, txn)
+func (s *boundedStore) Commit(ctx context.Context, txn store.Txn) (revision uint64, err error) {
+	err = s.call(ctx, func(ctx context.Context) (err error) {
+		revision, err = s.Store.Commit(ctx, txn)
 		return err
 	})
 	return revision, err
@@ -193,8 +193,8 @@ func (s *Service) unavailable(err error) bool {
 	return s.shared != nil && err != nil && problem.FromError(err).Reason == problem.Unavailable
 }
 
-// claimsOffice is the name of the leadership of claims. The leader sweeps, and resumes the open claims of dead replicas.
-const claimsOffice = "claims"
+// leadership is the name by which replicas elect the leader of claims. The leader sweeps, and resumes the open claims of dead replicas.
+const leadership = "claims"
 
 // resumeEvery is the interval at which the leader looks for open claims.
 const resumeEvery = 5 * time.Second

@@ -66,7 +66,7 @@ func TestI2TwoReplicasAskedAtOnceReturnOneSandbox(t *testing.T) {
 					t.Errorf("seed %d, key %d: %v", seed, n, ids)
 				}
 				synctest.Wait()
-				if r := f.recordOf(fmt.Sprint("k", n)); len(ids) > 0 && (r.State != ledger.Answered || !ids[r.SandboxID]) {
+				if r := f.recordOf(fmt.Sprint("k", n)); len(ids) > 0 && (r.State != ledger.Returned || !ids[r.SandboxID]) {
 					t.Errorf("seed %d, key %d: recorded %s %s, returned %v", seed, n, r.State, r.SandboxID, ids)
 				}
 			}
@@ -191,7 +191,7 @@ func TestI2ASandboxIsRecordedBeforeItIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5, "west": 5}, 3)
 		first := workertest.Create(t, f.replicas[0], workertest.Request("k"))
-		if r := f.recordOf("k"); r.State != ledger.Answered || r.SandboxID != first.GetId() {
+		if r := f.recordOf("k"); r.State != ledger.Returned || r.SandboxID != first.GetId() {
 			t.Errorf("when it was returned, the record was %+v", r)
 		}
 		for _, r := range f.replicas {

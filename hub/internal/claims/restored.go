@@ -34,7 +34,7 @@ func (s *Service) endLost(ctx context.Context, cluster string, holders []*federa
 	}
 	var unreadable error
 	err = s.ledger.Each(ctx, func(hash string, h ledger.Held, err error) error {
-		if r := h.Record; err == nil && r.Cluster == cluster && r.State == ledger.Answered && !named[hash] {
+		if r := h.Record; err == nil && r.Cluster == cluster && r.State == ledger.Returned && !named[hash] {
 			var did bool
 			if did, err = s.endIfLost(ctx, hash, h); did {
 				ended++
@@ -47,7 +47,7 @@ func (s *Service) endLost(ctx context.Context, cluster string, holders []*federa
 		return err
 	})
 	if unreadable != nil { // one line for all
-		s.log.Error(unreadable, "Could not tell of all claims whether a cluster has lost them, because records are damaged", "cluster", cluster)
+		s.log.Error(unreadable, "Could not check for all claims whether a cluster has lost them, because records are damaged", "cluster", cluster)
 	}
 	return ended, err
 }

@@ -30,7 +30,7 @@ func TestSandboxesThatARestoredEtcdLostAreRecordedAsEnded(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Fatalf("%d ended: %v", n, err)
 	}
-	for key, want := range map[string]ledger.State{"kept": ledger.Answered, "gone": ledger.Ended, "other": ledger.Answered} {
+	for key, want := range map[string]ledger.State{"kept": ledger.Returned, "gone": ledger.Ended, "other": ledger.Returned} {
 		if got := f.record(key).State; got != want {
 			t.Errorf("%s is %s", key, got)
 		}
@@ -63,7 +63,7 @@ func TestADamagedRecordHidesNoLostSandbox(t *testing.T) {
 	}})
 	must.Succeed(t, err)
 	_, err = f.hub.ledger.Save(t.Context(), before+"1", ledger.Held{}, &ledger.Record{
-		Request: []byte("{"), Cluster: "east", Attempt: 1, State: ledger.Answered,
+		Request: []byte("{"), Cluster: "east", Attempt: 1, State: ledger.Returned,
 	})
 	must.Succeed(t, err)
 	n, err := f.hub.endLost(t.Context(), "east", nil)

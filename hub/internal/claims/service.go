@@ -136,7 +136,7 @@ func New(opts Options) *Service {
 	}
 	records, replica := opts.Store, ""
 	if opts.Shared != nil {
-		records, replica = &patient{Store: opts.Shared}, cmp.Or(opts.Replica, rand.Text())
+		records, replica = &boundedStore{Store: opts.Shared}, cmp.Or(opts.Replica, rand.Text())
 	}
 	unconfirmed := newEndings()
 	return &Service{

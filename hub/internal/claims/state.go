@@ -35,7 +35,7 @@ func stateOf(s standing) sandboxv1.Claim_State {
 		return sandboxv1.Claim_EXPIRED
 	case s.err != nil && reasonOf(s.err) != problem.NotFound && !s.forgotten:
 		return sandboxv1.Claim_UNKNOWN
-	case s.err != nil && s.record.State == ledger.Answered:
+	case s.err != nil && s.record.State == ledger.Returned:
 		return sandboxv1.Claim_ENDED // its terminal record has not arrived
 	case s.err != nil && !s.flying && s.now.After(s.record.Deadline):
 		return sandboxv1.Claim_EXPIRED
@@ -50,8 +50,8 @@ func stateOf(s standing) sandboxv1.Claim_State {
 	}
 }
 
-// tell sets a claim's state and the fields that depend on it.
-func tell(c *sandboxv1.Claim, s standing) {
+// fillState sets a claim's state and the fields that depend on it.
+func fillState(c *sandboxv1.Claim, s standing) {
 	c.State = stateOf(s)
 	c.Pool = cmp.Or(s.sandbox.GetPool(), s.record.Pool)
 	switch c.GetState() {

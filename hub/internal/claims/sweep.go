@@ -37,9 +37,9 @@ func (s *Service) Run(ctx context.Context) error {
 		return nil
 	}
 	if s.shared != nil {
-		var office sync.WaitGroup
-		defer office.Wait()
-		office.Go(func() { _ = s.shared.Lead(ctx, claimsOffice, s.lead) }) // until ctx ends
+		var leading sync.WaitGroup
+		defer leading.Wait()
+		leading.Go(func() { _ = s.shared.Lead(ctx, leadership, s.lead) }) // until ctx ends
 	} else if err := s.takeUp(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("taking up open claims: %w", err)
 	}

@@ -74,7 +74,7 @@ func TestASlowClusterDelaysNoEndsAndNoExpiryOfOthers(t *testing.T) {
 		var asked atomic.Int32
 		f.Workers["east"].OnCall = looksUpLate(&asked)
 		for n := range 50 {
-			keep(t, f.hub.ledger, fmt.Sprint(n), "east", ledger.Answered, -time.Hour)
+			keep(t, f.hub.ledger, fmt.Sprint(n), "east", ledger.Returned, -time.Hour)
 		}
 		keep(t, f.hub.ledger, "ended", "west", ledger.Ended, -time.Minute)
 		defer runHub(t, f.hub)()
@@ -120,7 +120,7 @@ func TestASlowClusterDelaysNoResumption(t *testing.T) {
 		}
 		f.Workers["east"].OnCall = looksUpLate(new(atomic.Int32))
 		for n := range 50 {
-			keep(t, ledger.New(f.memory), fmt.Sprint(n), "east", ledger.Answered, -time.Hour)
+			keep(t, ledger.New(f.memory), fmt.Sprint(n), "east", ledger.Returned, -time.Hour)
 		}
 		defer runHub(t, b.Service)()
 		time.Sleep(sweepEvery + time.Millisecond)
@@ -130,7 +130,7 @@ func TestASlowClusterDelaysNoResumption(t *testing.T) {
 		away.Store(false)
 		time.Sleep(resumeEvery + time.Second)
 		synctest.Wait()
-		if r := f.recordOf("k"); r.State != ledger.Answered {
+		if r := f.recordOf("k"); r.State != ledger.Returned {
 			t.Errorf("a claim is not resumed while a sweep waits for a cluster: %+v", r)
 		}
 	})
@@ -155,7 +155,7 @@ func TestADamagedRecordStopsNothingElse(t *testing.T) {
 		defer runHub(t, f.hub)()
 		time.Sleep(sweepEvery + time.Second)
 		synctest.Wait()
-		if r := f.record("open"); r.State != ledger.Answered {
+		if r := f.record("open"); r.State != ledger.Returned {
 			t.Errorf("an open claim is not resumed: %+v", r)
 		}
 		if f.record("ended") != nil {

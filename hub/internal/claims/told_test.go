@@ -94,12 +94,12 @@ func TestStateOfAClaim(t *testing.T) {
 		"refused everywhere":              {ledger.Refused, standing{err: unknown}, sandboxv1.Claim_EXPIRED},
 		"refused, and tried again":        {ledger.Refused, standing{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
 		"its cluster is away":             {ledger.Pending, standing{err: away}, sandboxv1.Claim_UNKNOWN},
-		"returned, its cluster is away":   {ledger.Answered, standing{err: away}, sandboxv1.Claim_UNKNOWN},
-		"returned, its cluster forgotten": {ledger.Answered, standing{err: away, forgotten: true}, sandboxv1.Claim_ENDED},
-		"returned, and gone":              {ledger.Answered, standing{err: unknown}, sandboxv1.Claim_ENDED},
-		"being given its image":           {ledger.Answered, standing{sandbox: in(sandboxv1.Phase_STARTING)}, sandboxv1.Claim_STARTING},
-		"running":                         {ledger.Answered, standing{sandbox: in(sandboxv1.Phase_RUNNING)}, sandboxv1.Claim_RUNNING},
-		"being cleared":                   {ledger.Answered, standing{sandbox: in(sandboxv1.Phase_STOPPING)}, sandboxv1.Claim_ENDED},
+		"returned, its cluster is away":   {ledger.Returned, standing{err: away}, sandboxv1.Claim_UNKNOWN},
+		"returned, its cluster forgotten": {ledger.Returned, standing{err: away, forgotten: true}, sandboxv1.Claim_ENDED},
+		"returned, and gone":              {ledger.Returned, standing{err: unknown}, sandboxv1.Claim_ENDED},
+		"being given its image":           {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_STARTING)}, sandboxv1.Claim_STARTING},
+		"running":                         {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_RUNNING)}, sandboxv1.Claim_RUNNING},
+		"being cleared":                   {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_STOPPING)}, sandboxv1.Claim_ENDED},
 		"cancelled, or its sandbox ended": {ledger.Ended, standing{}, sandboxv1.Claim_ENDED},
 	} {
 		tc.s.record = &ledger.Record{State: tc.state, Deadline: now.Add(time.Minute), Cluster: "east", Pool: "pool"}

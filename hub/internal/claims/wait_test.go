@@ -76,7 +76,7 @@ func TestAnUnwaitedClaimIsTakenUpByTheNextHub(t *testing.T) {
 		if east.Count() != 1 {
 			t.Fatal("the claim was not pursued")
 		}
-		if r := f.record("k"); r.State != ledger.Answered {
+		if r := f.record("k"); r.State != ledger.Returned {
 			t.Errorf("record %+v", r)
 		}
 		stop()

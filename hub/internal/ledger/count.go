@@ -15,7 +15,7 @@ const countPage = 500
 // Count counts the records of each state, and the usage of each account. It reads all records, so that neither count drifts.
 func (l *Ledger) Count(ctx context.Context) (map[State]int, error) {
 	held := map[string]Usage{}
-	counts := map[State]int{Pending: 0, Answered: 0, Refused: 0, Ended: 0, Unproven: 0, Damaged: 0}
+	counts := map[State]int{Pending: 0, Returned: 0, Refused: 0, Ended: 0, Unproven: 0, Damaged: 0}
 	for entry, err := range store.All(ctx, l.store, ClaimPrefix, countPage) {
 		if err != nil {
 			return nil, fmt.Errorf("reading claims: %w", err)
@@ -40,7 +40,7 @@ func summarize(entry store.Entry) (state State, account string) {
 		return Damaged, ""
 	}
 	switch r.State {
-	case Pending, Answered, Refused, Ended, Unproven:
+	case Pending, Returned, Refused, Ended, Unproven:
 		return r.State, r.Account
 	default:
 		return Damaged, r.Account

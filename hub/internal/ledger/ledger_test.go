@@ -27,7 +27,7 @@ func TestRecordsAreCountedByState(t *testing.T) {
 	_, err := file.Commit(t.Context(), txn)
 	must.Succeed(t, err)
 	counts, err := New(file).Count(t.Context())
-	want := map[State]int{Answered: 2 * countPage, Ended: 1, Damaged: 4, Pending: 0, Refused: 0, Unproven: 0}
+	want := map[State]int{Returned: 2 * countPage, Ended: 1, Damaged: 4, Pending: 0, Refused: 0, Unproven: 0}
 	if diff := cmp.Diff(want, counts); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -33,7 +33,7 @@ type State string
 // The states.
 const (
 	Pending  State = "pending"  // dispatched, or about to be
-	Answered State = "answered" // a sandbox was granted and is known
+	Returned State = "answered" // a sandbox was granted and is known
 	Refused  State = "refused"  // every candidate refused: a retry starts again under the next attempt
 	Ended    State = "ended"
 	// Unproven: after a loss, a cluster names the key without a proof that the hub sent it the key. The key is neither returned nor claimed.

@@ -45,7 +45,7 @@
 //   - One claim of a (key, attempt) runs at a time; callers join it, and it outlives them: TestI2OneKeyOneSandbox,
 //     TestAKeyedClaimOutlivesItsCaller.
 //   - A sandbox is returned only under the lease; because a later leader may have listed the Pods before the write:
-//     TestI2NoAnswerWithoutTheLease.
+//     TestI2NoResponseWithoutTheLease.
 //   - A claim waits for a lease that has lapsed; because a burst delays the renewal, and a renewal shows that no other process has led
 //     (package lease): TestI2ALeaseThatIsRenewedLateCostsNoClaim.
 //   - Other Pods with a key than its holder were never returned. They end as Canceled, under the lease only (I6):

@@ -168,7 +168,7 @@ func afterWrites(do func()) func(*claimtest.Options, *rest.Config) {
 }
 
 // I2: a worker that loses its lease while it writes does not return the sandbox, and the next leader returns that very Pod.
-func TestI2NoAnswerWithoutTheLease(t *testing.T) {
+func TestI2NoResponseWithoutTheLease(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	var l *claimtest.Leader
 	l = w.Start(3, afterWrites(func() { l.Lease.Lost.Store(true) }))

@@ -17,7 +17,7 @@ import (
 	"navix.sh/atoll/hub/internal/workertest"
 )
 
-// TestOpenClaimsOfADeadReplicaAreResumedOnce, by the one replica that holds the office: at once where a hint says that the replica has
+// TestOpenClaimsOfADeadReplicaAreResumedOnce, by the one replica that leads: at once where a hint says that the replica has
 // gone, and after a while without one.
 func TestOpenClaimsOfADeadReplicaAreResumedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -60,14 +60,14 @@ func TestOpenClaimsOfADeadReplicaAreResumedOnce(t *testing.T) {
 			if diff := cmp.Diff([]string{"k/1", "k/1"}, f.Workers["east"].Claims()); diff != "" {
 				t.Errorf("dispatches (-want +got):\n%s", diff)
 			}
-			if r := f.recordOf("k"); r.State != ledger.Answered || f.live() != 1 {
+			if r := f.recordOf("k"); r.State != ledger.Returned || f.live() != 1 {
 				t.Errorf("%d sandboxes, record %+v", f.live(), r)
 			}
 		})
 	}
 }
 
-// The next holder of the office leaves a claim to the replica that resumed it.
+// The next leader leaves a claim to the replica that resumed it.
 func TestAResumedClaimIsItsNewReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newReplicas(t, map[string]int32{"east": 5}, 0)
@@ -101,7 +101,7 @@ func TestAReplicaThatRestartsResumesItsOpenClaims(t *testing.T) {
 		end := runHub(t, again.Service)
 		time.Sleep(time.Second)
 		end()
-		if f.recordOf("k").State != ledger.Answered || f.live() != 1 {
+		if f.recordOf("k").State != ledger.Returned || f.live() != 1 {
 			t.Errorf("%d sandboxes, record %+v", f.live(), f.recordOf("k"))
 		}
 	})
