@@ -90,7 +90,7 @@ func linkFleet(tb testing.TB) []*Session {
 		sessions[c] = s
 	}
 	for _, s := range sessions { // as if everything had been sent
-		s.outbox.takeOwed()
+		s.outbox.takeComplete()
 		s.outbox.takeDirty(linkEnvs)
 	}
 	return sessions

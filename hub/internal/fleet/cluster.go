@@ -62,8 +62,8 @@ func newCluster(f *Fleet, id string) *cluster {
 	return c
 }
 
-// tell marks another cluster's part of an Env as changed in the outbox of this cluster's stream, if there is a stream.
-func (c *cluster) tell(env *slot, about *cluster, at noted, w woken) {
+// markChanged marks another cluster's part of an Env as changed in the outbox of this cluster's stream, if there is a stream.
+func (c *cluster) markChanged(env *slot, about *cluster, at noted, w woken) {
 	if s := c.session.Load(); s != nil {
 		if s.outbox.mark(env, about, at) {
 			w[&s.outbox] = struct{}{}
@@ -120,8 +120,8 @@ func (c *cluster) recordCopy() Record {
 	return r
 }
 
-// bury and unbury maintain the tombstones. Called with mu held.
-func (c *cluster) bury(keys []segment.Key) {
+// addTombstones records that the cluster no longer has Envs. Called with mu held.
+func (c *cluster) addTombstones(keys []segment.Key) {
 	if len(keys) == 0 {
 		return
 	}
@@ -135,7 +135,8 @@ func (c *cluster) bury(keys []segment.Key) {
 	c.unsaved = true
 }
 
-func (c *cluster) unbury(alive []change) {
+// removeTombstones removes the tombstones of Envs that the cluster has again. Called with mu held.
+func (c *cluster) removeTombstones(alive []change) {
 	if len(alive) == 0 || len(c.record.Tombstones) == 0 {
 		return
 	}

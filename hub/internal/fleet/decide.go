@@ -234,14 +234,14 @@ func forgettable(attached, draining bool) bool { return draining || !attached }
 // deltaFacts are the inputs of decideDeltas: the worker's last acknowledged report according to its hello, and this replica's view.
 type deltaFacts struct {
 	known, recovering, restored, suspects bool
-	saidTerm, term                        string
-	said, order                           segment.Order
-	saidDigest, digest                    uint64
+	acknowledgedTerm, term                string
+	acknowledged, order                   segment.Order
+	acknowledgedDigest, digest            uint64
 }
 
 // decideDeltas reports whether a stream may start with deltas. It may if this replica has the view that the worker last reported in the
 // same term, from its own streams or by relay, and if nothing else requires a complete report.
 func decideDeltas(f deltaFacts) bool {
-	return f.known && !f.recovering && !f.restored && !f.suspects && f.said.Sequence > 0 &&
-		f.saidTerm == f.term && f.said == f.order && f.saidDigest == f.digest
+	return f.known && !f.recovering && !f.restored && !f.suspects && f.acknowledged.Sequence > 0 &&
+		f.acknowledgedTerm == f.term && f.acknowledged == f.order && f.acknowledgedDigest == f.digest
 }

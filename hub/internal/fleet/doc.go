@@ -14,7 +14,7 @@
 //     TestI7AStalledStreamDelaysNoOther of package attach.
 //   - Large reports take turns, each of some milliseconds, and leave one processor to claims.
 //   - A changed part is noted once in the outbox of each other cluster. There is no event queue:
-//     TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs, TestEdge, TestCredit.
+//     TestI10AnOutboxIsBoundedByItsEnvs, TestEdge, TestCredit.
 //
 // # Reports (I4, I5, I12)
 //

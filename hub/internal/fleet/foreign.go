@@ -97,19 +97,19 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			return s.withRoster(s.nextChunk()), nil
 		}
 		now := c.fleet.now()
-		dirty, hurry, owed := s.outbox.has()
+		dirty, hurry, complete := s.outbox.has()
 		calm := !hurry && len(f.rest) == 0
 		untilFull, untilChanges := time.Duration(0), pauseLeft(f.paused, foreignPause, now)
-		if owed || !f.started {
+		if complete || !f.started {
 			untilFull = max(pauseLeft(f.fullAt, foreignPause, now), s.holdLeft(now))
 		}
 		if calm {
 			untilChanges = pauseLeft(f.paused, foreignCalm, now)
 		}
-		if untilFull == 0 && s.outbox.isOwed(!f.started) {
-			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // taken before the owed clusters: more may become known while it waits
+		if untilFull == 0 && s.outbox.wantsComplete(!f.started) {
+			f.free = c.fleet.fulls.Take(ctx, s.replaced, 0) // taken before the clusters: more may become known while it waits
 			f.started, f.fullAt = true, c.fleet.now()
-			f.full = s.newFullSync(s.outbox.takeOwed())
+			f.full = s.newFullSync(s.outbox.takeComplete())
 			return s.withRoster(s.nextChunk()), nil
 		}
 		if f.started && untilChanges == 0 { // changes since the complete message
@@ -130,7 +130,7 @@ func (s *Session) NextForeign(ctx context.Context) (*federationv1.Foreign, error
 			if !calm {
 				wake = nil // nothing is urgent enough to end this wait
 			}
-		} else if (owed || !f.started) && untilFull > 0 {
+		} else if (complete || !f.started) && untilFull > 0 {
 			pause = f.after(c.fleet.clock, untilFull)
 		} else if enrolled {
 			pause = f.after(c.fleet.clock, untilRoster)

@@ -332,7 +332,7 @@ func (o *owner) reconnect(f *Fleet) {
 }
 
 // A receiver that reads nothing while Envs come and go costs no more than the Envs it has.
-func TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs(t *testing.T) {
+func TestI10AnOutboxIsBoundedByItsEnvs(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east, west := connected(t, f, "east", envs(10)...), connected(t, f, "west", envs(10)...)
 	for n := range 3000 {
@@ -346,7 +346,7 @@ func TestI10WhatAReceiverIsOwedIsBoundedByItsEnvs(t *testing.T) {
 	}
 	for _, o := range []*owner{east, west} {
 		if got, limit := o.session.outbox.size(), 1+o.truth.Len(); got > limit {
-			t.Errorf("%s is owed %d parts, with %d Envs", o.id, got, o.truth.Len())
+			t.Errorf("the outbox of %s has %d parts, with %d Envs", o.id, got, o.truth.Len())
 		}
 	}
 	envs := 0

@@ -290,7 +290,7 @@ func (s *slot) announce(changed *part, at noted, w woken) {
 	changed.noted = at
 	for _, p := range s.parts {
 		if p != changed {
-			p.owner.tell(s, changed.owner, at, w)
+			p.owner.markChanged(s, changed.owner, at, w)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func (s *slot) announce(changed *part, at noted, w woken) {
 func (s *slot) introduce(receiver *cluster, w woken) {
 	for _, p := range s.parts {
 		if p.owner != receiver {
-			receiver.tell(s, p.owner, notedUrgent, w)
+			receiver.markChanged(s, p.owner, notedUrgent, w)
 		}
 	}
 }

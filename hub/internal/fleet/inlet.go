@@ -122,7 +122,7 @@ func (i *Inlet) check(a *federationv1.RelayAttached) error {
 		}
 	}
 	if i.flows[a.GetClusterId()] == nil && len(i.flows) >= maxInlet {
-		return fmt.Errorf("%w: it tells of more than %d clusters", ErrRelay, maxInlet)
+		return fmt.Errorf("%w: it has more than %d clusters", ErrRelay, maxInlet)
 	}
 	return nil
 }

@@ -26,16 +26,21 @@ func (c *cluster) load(r Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.record = r
-	c.fleet.noteRevoked(c.ID, &r)
-	c.SetScope(routedScope(r.Scope))
-	c.draining.Store(r.Draining)
+	c.applyRecord(&r)
 	// The hub knows that a forgotten cluster has no parts. Workers that were away still have to learn it.
 	c.known.Store(r.UID == "" && len(r.Forgotten) > 0)
 }
 
-// takeBack resets the record for a cluster that registers. A cluster that was forgotten and may return gets its former incarnation and
-// term.
-func takeBack(r *Record, uid string) {
+// applyRecord applies the revocations, the scope and the draining of a record. Called with mu held.
+func (c *cluster) applyRecord(r *Record) {
+	c.fleet.noteRevoked(c.ID, r)
+	c.SetScope(routedScope(r.Scope))
+	c.draining.Store(r.Draining)
+}
+
+// resetRecord resets the record for a cluster that registers. A cluster that was forgotten and may return gets its former incarnation
+// and term.
+func resetRecord(r *Record, uid string) {
 	r.UID, r.Incarnation, r.Term, r.ResourceVersion, r.Draining = uid, 0, "", 0, false
 	at := slices.IndexFunc(r.Forgotten, func(f Forgotten) bool { return f.UID == uid })
 	if at >= 0 {
@@ -72,9 +77,7 @@ func (c *cluster) changed(next *Record) {
 	}
 	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
 	c.record.RefusedKeys, c.record.RevokedAt, c.record.Scope = next.RefusedKeys, next.RevokedAt, next.Scope
-	c.fleet.noteRevoked(c.ID, next)
-	c.SetScope(routedScope(next.Scope))
-	c.draining.Store(next.Draining)
+	c.applyRecord(next)
 }
 
 // Drain stops new claims to a cluster. Everything else continues.
@@ -188,10 +191,10 @@ func (c *cluster) vanish() {
 	c.mu.Lock()
 	c.empty()
 	c.mu.Unlock()
-	c.owed()
+	c.queueRemoval()
 }
 
-// empty ends the cluster's session and clears its state. Called with mu held. Callers then call owed.
+// empty ends the cluster's session and clears its state. Called with mu held. Callers then call queueRemoval.
 func (c *cluster) empty() {
 	if s := c.session.Swap(nil); s != nil {
 		s.end()
@@ -207,12 +210,12 @@ func (c *cluster) empty() {
 	c.SetHealth(router.Unreachable)
 }
 
-// owed queues the cluster's removal for all workers.
-func (c *cluster) owed() {
+// queueRemoval queues the cluster's removal for all workers.
+func (c *cluster) queueRemoval() {
 	// Workers that share no Env with the cluster now may still show it, from an earlier connection.
 	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
-			receiver.outbox.owe(c)
+			receiver.outbox.queueComplete(c)
 		}
 	}
 }

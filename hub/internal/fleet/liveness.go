@@ -21,7 +21,7 @@ type liveness struct {
 	quarantinedUntil time.Duration
 	was              router.Health
 	marked           bool
-	staleTold        bool // the staleness that was last sent to the other clusters
+	staleSent        bool // the staleness that was last sent to the other clusters
 }
 
 // touch records a frame of the attached stream.
@@ -40,7 +40,7 @@ func (c *cluster) touch(now time.Duration) {
 func (l *liveness) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen, l.attached, l.noReceipt, l.marked, l.staleTold = false, false, false, false, false
+	l.seen, l.attached, l.noReceipt, l.marked, l.staleSent = false, false, false, false, false
 	l.quarantinedUntil, l.was = 0, router.Unreachable
 }
 
@@ -95,20 +95,20 @@ func (c *cluster) evaluate() {
 	l.was = health
 	l.marked = l.seen && health == router.Unreachable
 	// Until this process has received a frame of the cluster, the others have no segments of it that could become stale.
-	tell := l.seen && l.staleTold == health.Eligible()
+	notify := l.seen && l.staleSent == health.Eligible()
 	c.SetHealth(decideRouted(health, c.draining.Load()))
 	l.mu.Unlock()
 	if health != was {
 		c.fleet.log.Info("Cluster changed health", "cluster", c.ID, "from", was.String(), "to", health.String())
 	}
-	if tell {
-		c.tellStale(!health.Eligible())
+	if notify {
+		c.notifyStale(!health.Eligible())
 	}
 }
 
-// tellStale notifies the other clusters of the cluster's staleness. It does nothing while a report of the cluster is being applied, so that
-// a long report never delays another cluster's liveness. The next evaluation retries it.
-func (c *cluster) tellStale(stale bool) {
+// notifyStale notifies the other clusters of the cluster's staleness. It does nothing while a report of the cluster is being applied, so
+// that a long report never delays another cluster's liveness. The next evaluation retries it.
+func (c *cluster) notifyStale(stale bool) {
 	if !c.mu.TryLock() {
 		return
 	}
@@ -120,5 +120,5 @@ func (c *cluster) tellStale(stale bool) {
 	}
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()
-	c.liveness.staleTold = stale
+	c.liveness.staleSent = stale
 }

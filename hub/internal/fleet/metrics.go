@@ -27,7 +27,7 @@ const maxEnvSeries = 1000
 func newMetrics(registerer prometheus.Registerer, f *Fleet) (*metrics, error) {
 	m := &metrics{
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atoll_hub_reports_total", Help: "Reports of workers, by what became of them.",
+			Name: "atoll_hub_reports_total", Help: "Reports of workers, by result.",
 		}, []string{"result"}),
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_complete_reports_asked_total", Help: "Complete reports that the hub asked for, by cause.",
@@ -66,7 +66,7 @@ var (
 		"Whether something of what a cluster reports does not count (1); GET /v1/clusters says why.", []string{"cluster"}, nil)
 	awaitedDesc = prometheus.NewDesc("atoll_hub_clusters_awaited",
 		"Registered clusters that this process has not heard from and still waits for.", nil, nil)
-	outboxDesc = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that clusters are yet to be told of.", nil, nil)
+	outboxDesc = prometheus.NewDesc("atoll_hub_foreign_pending", "Changed segments that were not sent to other clusters yet.", nil, nil)
 )
 
 type healthCollector struct{ fleet *Fleet }

@@ -13,12 +13,12 @@ import (
 type outbox struct {
 	wake chan struct{} // one token
 
-	mu     sync.Mutex
-	opened bool
-	since  time.Duration         // when it was opened
-	owed   map[*cluster]struct{} // clusters of which the receiver gets all segments
-	dirty  map[*slot][]*cluster  // parts of which the receiver gets the content at the time of sending
-	hurry  bool                  // at least one dirty part is urgent
+	mu       sync.Mutex
+	opened   bool
+	since    time.Duration         // when it was opened
+	complete map[*cluster]struct{} // clusters of which the receiver gets all segments
+	dirty    map[*slot][]*cluster  // parts of which the receiver gets the content at the time of sending
+	hurry    bool                  // at least one dirty part is urgent
 }
 
 func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
@@ -36,11 +36,11 @@ func (o *outbox) open(receiver *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.opened, o.since = true, receiver.fleet.now()
-	o.owed = map[*cluster]struct{}{}
+	o.complete = map[*cluster]struct{}{}
 	o.dirty = map[*slot][]*cluster{}
 	for _, c := range receiver.fleet.sorted() {
 		if c != receiver && c.known.Load() {
-			o.owed[c] = struct{}{}
+			o.complete[c] = struct{}{}
 		}
 	}
 	o.signal()
@@ -52,11 +52,12 @@ func (o *outbox) openedAt() (time.Duration, bool) {
 	return o.since, o.opened
 }
 
-func (o *outbox) owe(c *cluster) {
+// queueComplete queues all segments of a cluster.
+func (o *outbox) queueComplete(c *cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.opened {
-		o.owed[c] = struct{}{}
+		o.complete[c] = struct{}{}
 		o.signal()
 	}
 }
@@ -95,21 +96,21 @@ func (o *outbox) drop(s *slot) {
 	delete(o.dirty, s)
 }
 
-// isOwed reports whether to call takeOwed. For the first message after open it is true even without owed clusters, so that the receiver
-// learns that it has everything.
-func (o *outbox) isOwed(first bool) bool {
+// wantsComplete reports whether to call takeComplete. For the first message after open it is true even without such clusters, so that the
+// receiver learns that it has everything.
+func (o *outbox) wantsComplete(first bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.opened && (len(o.owed) > 0 || first)
+	return o.opened && (len(o.complete) > 0 || first)
 }
 
-// takeOwed removes and returns the clusters of which the receiver must get all segments.
-func (o *outbox) takeOwed() map[*cluster]struct{} {
+// takeComplete removes and returns the clusters of which the receiver must get all segments.
+func (o *outbox) takeComplete() map[*cluster]struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	owed := o.owed
-	o.owed = map[*cluster]struct{}{}
-	return owed
+	complete := o.complete
+	o.complete = map[*cluster]struct{}{}
+	return complete
 }
 
 // takeDirty removes and returns the changed parts of up to n Envs.
@@ -133,16 +134,16 @@ func (o *outbox) takeDirty(n int) []reference {
 	return out
 }
 
-func (o *outbox) has() (dirty, hurry, owed bool) {
+func (o *outbox) has() (dirty, hurry, complete bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.dirty) > 0, o.hurry, len(o.owed) > 0
+	return len(o.dirty) > 0, o.hurry, len(o.complete) > 0
 }
 
 func (o *outbox) size() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := len(o.owed)
+	n := len(o.complete)
 	for _, about := range o.dirty {
 		n += len(about)
 	}

@@ -41,15 +41,15 @@ type line struct {
 	session  *Session // the session at this replica; nil: none
 	detached uint64   // the ended stream that the peer must be sent; 0: none
 	attached *federationv1.RelayAttached
-	owed     bool         // a complete report, as soon as the view is complete
-	deltas   []*statement // the first one may be complete
-	items    int          // number of segments in deltas
+	complete bool             // a complete report, as soon as the view is complete
+	deltas   []*relayedReport // the first one may be complete
+	items    int              // number of segments in deltas
 	beat     *federationv1.RelayHeartbeat
 	due      bool
 }
 
-// statement is the part of one report that must still be sent.
-type statement struct {
+// relayedReport is the part of one report that must still be sent.
+type relayedReport struct {
 	sequence uint64
 	digest   uint64
 	complete bool
@@ -104,7 +104,7 @@ func (r *Relay) Complete(clusterID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := r.lines[c]; l != nil && l.session != nil {
-		l.owe()
+		l.queueComplete()
 		r.push(c, l)
 	}
 }
@@ -184,24 +184,24 @@ func (r *Relay) collect(c *cluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.lines[c]
-	if l == nil || !l.owed || s == nil || l.session != s || !s.synced {
+	if l == nil || !l.complete || s == nil || l.session != s || !s.synced {
 		return
 	}
-	all := &statement{sequence: c.order.Sequence, digest: c.holdings.digest, complete: true}
+	all := &relayedReport{sequence: c.order.Sequence, digest: c.holdings.digest, complete: true}
 	all.changed = make([]*segment.Segment, len(c.holdings.parts))
 	for i, p := range c.holdings.parts {
 		all.changed[i] = p.segment
 	}
-	l.owed, l.deltas, l.items = false, []*statement{all}, 0
+	l.complete, l.deltas, l.items = false, []*relayedReport{all}, 0
 	r.push(c, l)
 }
 
 func (l *line) empty() bool {
-	return l.detached == 0 && l.attached == nil && !l.owed && len(l.deltas) == 0 && l.beat == nil
+	return l.detached == 0 && l.attached == nil && !l.complete && len(l.deltas) == 0 && l.beat == nil
 }
 
-// owe replaces the queued deltas by a complete report.
-func (l *line) owe() { l.owed, l.deltas, l.items = true, nil, 0 }
+// queueComplete replaces the queued deltas by a complete report.
+func (l *line) queueComplete() { l.complete, l.deltas, l.items = true, nil, 0 }
 
 // pop removes and returns the next frame, or nil if there is none. It returns true if a complete report must be collected first.
 func (l *line) pop(id string) (frame *federationv1.RelayFrame, collect bool) {
@@ -214,7 +214,7 @@ func (l *line) pop(id string) (frame *federationv1.RelayFrame, collect bool) {
 	case l.attached != nil:
 		frame = &federationv1.RelayFrame{Body: &federationv1.RelayFrame_Attached{Attached: l.attached}}
 		l.attached = nil
-	case l.owed:
+	case l.complete:
 		return l.popBeat(), true
 	case len(l.deltas) > 0:
 		report := l.deltas[0].next()
@@ -242,7 +242,7 @@ func (l *line) popBeat() *federationv1.RelayFrame {
 }
 
 // items returns the number of items that a report adds to its line until it is sent in full.
-func (d *statement) items() int {
+func (d *relayedReport) items() int {
 	if d.complete {
 		return 0 // it shares its segments with the view
 	}
@@ -250,7 +250,7 @@ func (d *statement) items() int {
 }
 
 // next removes and returns the next chunk.
-func (d *statement) next() *federationv1.Report {
+func (d *relayedReport) next() *federationv1.Report {
 	r := &federationv1.Report{Sequence: d.sequence, Chunk: d.chunk, Complete: d.complete}
 	d.chunk++
 	size := 0
@@ -326,22 +326,22 @@ func (c *cluster) relayDetached(s *Session) {
 }
 
 // relayReport queues the changes of a report that counted for all peers. Called with mu held.
-func (c *cluster) relayReport(s *Session, said *statement) {
-	said.size = len(said.changed) + len(said.removed)
-	said.sequence, said.digest = c.order.Sequence, c.holdings.digest
+func (c *cluster) relayReport(s *Session, report *relayedReport) {
+	report.size = len(report.changed) + len(report.removed)
+	report.sequence, report.digest = c.order.Sequence, c.holdings.digest
 	c.eachLine(s, func(l *line) {
-		own := *said // each peer gets it in chunks of its own
+		own := *report // each peer gets it in chunks of its own
 		l.add(&own)
 	})
 }
 
-func (l *line) add(d *statement) {
+func (l *line) add(d *relayedReport) {
 	switch n := d.items(); {
-	case l.owed:
+	case l.complete:
 	case d.complete:
-		l.deltas, l.items = []*statement{d}, 0
+		l.deltas, l.items = []*relayedReport{d}, 0
 	case len(l.deltas) >= maxDeltas || len(l.deltas) > 0 && l.items+n > maxDeltaItems:
-		l.owe()
+		l.queueComplete()
 	default:
 		l.deltas, l.items = append(l.deltas, d), l.items+n
 	}

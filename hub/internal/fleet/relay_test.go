@@ -265,7 +265,7 @@ func TestRelayedSessionsGetNoForeignSegments(t *testing.T) {
 	near.change(pool(env(1), 5))
 	settle(w)
 	if s := b.cluster("far").session.Load(); s.via == "" || s.outbox.opened || s.outbox.size() != 0 {
-		t.Errorf("a relayed session is owed %d segments", s.outbox.size())
+		t.Errorf("the outbox of a relayed session has %d segments", s.outbox.size())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -94,9 +94,7 @@ func (c *cluster) take(r Record) {
 		takeReported(&r, before)
 	}
 	c.record = r
-	c.fleet.noteRevoked(c.ID, &r)
-	c.SetScope(routedScope(r.Scope))
-	c.draining.Store(r.Draining)
+	c.applyRecord(&r)
 	gone := before.UID != "" && r.UID != before.UID
 	revoked := len(r.RefusedKeys) > 0 && !slices.Equal(r.RefusedKeys, before.RefusedKeys) || r.RevokedAt.After(before.RevokedAt)
 	if gone {
@@ -109,7 +107,7 @@ func (c *cluster) take(r Record) {
 	c.mu.Unlock()
 	if gone {
 		c.fleet.log.Info("A cluster was forgotten by another replica", "cluster", c.ID)
-		c.owed()
+		c.queueRemoval()
 	}
 	if gone || revoked {
 		c.fleet.endRevoked()

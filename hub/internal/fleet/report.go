@@ -193,15 +193,15 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	if r.complete {
 		u.removed = c.leftOut()
 	}
-	said, unsaved := c.said(s, r, &u), c.unsaved
+	relayed, unsaved := c.relayedReportOf(s, r, &u), c.unsaved
 	c.publish(u)
 	c.judge(r, &u.refused)
 	c.order = order
 	c.inFlight.covered(order)
 	if s.via != "" {
 		c.unsaved = unsaved // the replica to which the cluster is attached saves it
-	} else if said != nil {
-		c.relayReport(s, said)
+	} else if relayed != nil {
+		c.relayReport(s, relayed)
 	}
 	c.count(resultApplied)
 	if r.complete || r.index {
@@ -220,23 +220,23 @@ func (s *Session) again(r *assembly, order segment.Order) bool {
 	return s.via != "" && r.complete && order == s.cluster.order
 }
 
-// said collects a report's changes for the peers, or returns nil if there are no peers. Peers that have the previous view need no complete
-// report. Equal segments are included if they are saturated: they tell peers how long that lasts. Called with mu held, before the report
-// counts.
-func (c *cluster) said(s *Session, r *assembly, u *update) *statement {
+// relayedReportOf returns a report's changes for the peers, or nil if there are no peers. Peers that have the previous view need no
+// complete report. Equal segments are included if they are saturated: they tell peers how long that lasts. Called with mu held, before the
+// report counts.
+func (c *cluster) relayedReportOf(s *Session, r *assembly, u *update) *relayedReport {
 	if s.via != "" || len(c.fleet.relayed()) == 0 {
 		return nil
 	}
-	said := &statement{complete: r.complete && !c.known.Load()} // no peer has a view before the first one
+	out := &relayedReport{complete: r.complete && !c.known.Load()} // no peer has a view before the first one
 	for _, ch := range u.changed {
-		if !r.complete || said.complete || ch.part == nil || !ch.part.segment.Equal(ch.segment) || saturated(ch.segment) {
-			said.changed = append(said.changed, ch.segment)
+		if !r.complete || out.complete || ch.part == nil || !ch.part.segment.Equal(ch.segment) || saturated(ch.segment) {
+			out.changed = append(out.changed, ch.segment)
 		}
 	}
 	for _, p := range u.removed {
-		said.removed = append(said.removed, *p.slot.key)
+		out.removed = append(out.removed, *p.slot.key)
 	}
-	return said
+	return out
 }
 
 func saturated(s *segment.Segment) bool {
@@ -273,7 +273,7 @@ func (s *Session) reconcile(complete bool, digest uint64, now time.Duration) boo
 	switch {
 	case complete && len(c.suspects) > 0:
 		c.fleet.metrics.asked.WithLabelValues("mass-removal").Inc()
-		c.fleet.log.Info("A complete report leaves out too many Envs to be believed at once", "cluster", c.ID, "envs", len(c.suspects))
+		c.fleet.log.Info("A complete report omits too many Envs; a second one must confirm that", "cluster", c.ID, "envs", len(c.suspects))
 		return true
 	case digest == c.holdings.digest:
 		s.asking = asking{}
@@ -308,8 +308,8 @@ func (c *cluster) publish(u update) {
 	for _, ch := range u.changed {
 		c.put(ch, w)
 	}
-	c.unbury(u.changed)
-	c.bury(gone)
+	c.removeTombstones(u.changed)
+	c.addTombstones(gone)
 }
 
 // put sets the segment of the cluster's part of an Env. Segments that differ only in remaining durations are equal. An equal segment is not
@@ -356,7 +356,7 @@ func (s *Session) becomeSynced() {
 	}
 	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
-			receiver.outbox.owe(c)
+			receiver.outbox.queueComplete(c)
 		}
 	}
 }

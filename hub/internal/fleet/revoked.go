@@ -19,12 +19,12 @@ type revocation struct {
 
 // noteRevoked applies the revocations in a record.
 func (f *Fleet) noteRevoked(id string, r *Record) {
-	said := &revocation{refused: r.RevokedKeys(), at: r.RevokedAt, since: slices.Clone(r.Keys)}
-	if len(said.refused) == 0 && said.at.IsZero() {
+	next := &revocation{refused: r.RevokedKeys(), at: r.RevokedAt, since: slices.Clone(r.Keys)}
+	if len(next.refused) == 0 && next.at.IsZero() {
 		f.revoked.Delete(id)
 		return
 	}
-	f.revoked.Store(id, said)
+	f.revoked.Store(id, next)
 }
 
 // Revokes reports whether a certificate's key was revoked, under any name. It returns false for an unknown key.
@@ -32,8 +32,8 @@ func (f *Fleet) Revokes(key string) (revoked bool) {
 	if key == "" {
 		return false
 	}
-	f.revoked.Range(func(_, said any) bool {
-		revoked = slices.Contains(said.(*revocation).refused, key)
+	f.revoked.Range(func(_, one any) bool {
+		revoked = slices.Contains(one.(*revocation).refused, key)
 		return !revoked
 	})
 	return revoked
@@ -45,8 +45,8 @@ func (f *Fleet) Refuses(peer Peer) bool { return f.Revokes(peer.Key) || f.predat
 // predates reports whether a peer's certificate was issued before the last revocation of its name. It covers certificates whose keys the
 // record has dropped.
 func (f *Fleet) predates(peer Peer) bool {
-	said, is := f.revoked.Load(peer.ClusterID)
-	return is && said.(*revocation).predates(peer)
+	known, is := f.revoked.Load(peer.ClusterID)
+	return is && known.(*revocation).predates(peer)
 }
 
 func (r *revocation) predates(peer Peer) bool {

@@ -134,7 +134,7 @@ func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 			return errSuperseded
 		}
 		r.RegisteredAt = c.fleet.clock.Now().UTC()
-		takeBack(r, uid)
+		resetRecord(r, uid)
 		r.AddKey(peer.Key) // in addition to the keys that were issued to it by an invitation
 		return nil
 	})
@@ -181,8 +181,9 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 	s.restored = welcome.GetEtcdRestored()
 	s.deltas = decideDeltas(deltaFacts{
 		known: c.known.Load(), recovering: welcome.GetRecovering(), restored: s.restored, suspects: len(c.suspects) > 0,
-		order: c.order, digest: c.holdings.digest, saidTerm: hello.GetTerm(), term: r.Term,
-		said: segment.Order{Incarnation: hello.GetIncarnation(), Sequence: hello.GetAcknowledged()}, saidDigest: hello.GetDigest(),
+		order: c.order, digest: c.holdings.digest, acknowledgedTerm: hello.GetTerm(), term: r.Term,
+		acknowledged:       segment.Order{Incarnation: hello.GetIncarnation(), Sequence: hello.GetAcknowledged()},
+		acknowledgedDigest: hello.GetDigest(),
 	})
 	welcome.Deltas = s.deltas
 	for _, k := range r.Tombstones {
