@@ -45,9 +45,9 @@ func (o *catalogOptions) validate() error {
 func (h *hub) buildCatalog(ctx context.Context, o *catalogOptions, real clock.WithTicker, reaching reaching) (err error) {
 	options := catalog.Options{
 		Store: h.registryStore, Fleet: h.fleet, Calls: reaching, Connected: h.workers.Connected, Clock: real, Log: h.log.WithName("catalog"),
-		Figures: catalog.NewFigures(real),
+		ClaimCounts: catalog.NewClaimCounts(real),
 	}
-	h.claims.OnSent(options.Figures.Sent)
+	h.claims.OnSent(options.ClaimCounts.Sent)
 	var source *kubecatalog.Source
 	if o.from == catalogKubernetes {
 		klog.SetLogger(h.log.WithName("kubernetes"))

@@ -96,7 +96,7 @@ func refused(ctx context.Context, o, before manifest.Object) error {
 }
 
 // open lists the reserved keys that users may set. The clusters' admission policies have the same list.
-var open = []string{
+var settableKeys = []string{
 	v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, v1alpha1.AllowedImagesAnnotationKey,
 	v1alpha1.AllowedContainersAnnotationKey, v1alpha1.SandboxTemplateDocsAnnotationKey,
 	//nolint:staticcheck // manifests of before have it
@@ -105,7 +105,7 @@ var open = []string{
 }
 
 func isReserved(key string) bool {
-	return (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(open, key)
+	return (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(settableKeys, key)
 }
 
 func reserved(o manifest.Object) error {

@@ -44,10 +44,10 @@ type Options struct {
 	Connected func(clusterID string) bool // to this replica
 	// Source is the hub's own cluster if manifests are written there; nil if the API writes them.
 	Source Source
-	// Figures count the claims of a rollout's stage; nil: no counts are known.
-	Figures *Figures
-	Clock   clock.WithTicker
-	Log     logr.Logger
+	// ClaimCounts count the claims of a rollout's stage; nil: no counts are known.
+	ClaimCounts *ClaimCounts
+	Clock       clock.WithTicker
+	Log         logr.Logger
 }
 
 // Service keeps the catalogue.
@@ -64,8 +64,8 @@ type Service struct {
 
 // state is this replica's copy of the store. It is immutable.
 type state struct {
-	records map[string]*record // by key
-	fates   map[string]fates   // by cluster
+	records  map[string]*record  // by key
+	statuses map[string]statuses // by cluster
 }
 
 // New returns a Service that has loaded the store.
@@ -97,7 +97,7 @@ func (s *Service) identify(ctx context.Context) error {
 }
 
 func (s *Service) load(ctx context.Context) error {
-	next := &state{records: map[string]*record{}, fates: map[string]fates{}}
+	next := &state{records: map[string]*record{}, statuses: map[string]statuses{}}
 	for _, part := range []string{objectPrefix, clusterPrefix} {
 		for e, err := range store.All(ctx, s.opts.Store, part, 1000) {
 			if err != nil {
@@ -111,7 +111,7 @@ func (s *Service) load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.Store(next)
-	s.tell(func(string) bool { return true })
+	s.wakeDeliverers(func(string) bool { return true })
 	return nil
 }
 
@@ -127,18 +127,18 @@ func (n *state) put(e store.Entry) error {
 		}
 		n.records[name] = r
 	} else if id, ok := strings.CutPrefix(e.Key, clusterPrefix); ok {
-		all := fates{}
+		all := statuses{}
 		if err := json.Unmarshal(e.Value, &all); err != nil {
 			return fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
 		}
-		n.fates[id] = all
+		n.statuses[id] = all
 	}
 	return nil
 }
 
-// tell wakes the couriers of the clusters that a change concerns; because a thousand couriers that each examine a thousand records after
-// each change would take all of the hub's processors. Called with the lock held.
-func (s *Service) tell(concerns func(cluster string) bool) {
+// wakeDeliverers wakes the deliverers of the clusters that a change concerns; because a thousand deliverers that each examine a thousand
+// records after each change would take all of the hub's processors. Called with the lock held.
+func (s *Service) wakeDeliverers(concerns func(cluster string) bool) {
 	for cluster, c := range s.wakes {
 		if concerns(cluster) {
 			wake(c)
@@ -169,9 +169,9 @@ func (s *Service) apply(events []store.Event) {
 	if !slices.ContainsFunc(events, before.lacks) {
 		return
 	}
-	next := &state{records: maps.Clone(before.records), fates: maps.Clone(before.fates)}
-	var news []string // keys of records
-	var told []string // clusters whose status another replica wrote; the event may be older than the state
+	next := &state{records: maps.Clone(before.records), statuses: maps.Clone(before.statuses)}
+	var news []string      // keys of records
+	var rewritten []string // clusters whose status another replica wrote; the event may be older than the state
 	for _, e := range events {
 		name, isObject := strings.CutPrefix(e.Key, objectPrefix)
 		if !next.lacks(e) {
@@ -181,35 +181,35 @@ func (s *Service) apply(events []store.Event) {
 		if isObject {
 			news = append(news, name)
 		} else if isCluster {
-			told = append(told, id)
+			rewritten = append(rewritten, id)
 		}
 		switch {
 		case !e.Deleted:
 			if err := next.put(e.Entry); err != nil {
-				s.opts.Log.Error(err, "An entry of the catalogue was not taken up")
+				s.opts.Log.Error(err, "Could not read an entry of the catalogue; the previous one stays")
 			}
 		case isObject:
 			delete(next.records, name)
 		case isCluster:
-			delete(next.fates, id)
+			delete(next.statuses, id)
 		}
 	}
 	s.state.Store(next)
-	s.tell(func(cluster string) bool {
-		return slices.Contains(told, cluster) && !next.fates[cluster].same(before.fates[cluster]) ||
+	s.wakeDeliverers(func(cluster string) bool {
+		return slices.Contains(rewritten, cluster) && !next.statuses[cluster].same(before.statuses[cluster]) ||
 			slices.ContainsFunc(news, func(key string) bool {
 				return before.records[key].concerns(cluster) || next.records[key].concerns(cluster)
 			})
 	})
 }
 
-// noted sets the stored status of the catalogue in a cluster.
-func (s *Service) noted(cluster string, all fates) {
+// setStatuses sets the stored status of the catalogue in a cluster.
+func (s *Service) setStatuses(cluster string, all statuses) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.state.Load()
-	next := &state{records: before.records, fates: maps.Clone(before.fates)}
-	next.fates[cluster] = all
+	next := &state{records: before.records, statuses: maps.Clone(before.statuses)}
+	next.statuses[cluster] = all
 	s.state.Store(next)
 	wake(s.changed)
 }
@@ -228,7 +228,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	store.KeepFollowing(ctx, s.opts.Clock, shared, prefix, s.load, s.apply, func(err error) {
-		s.opts.Log.Info("The catalogue is as last read", "error", err.Error())
+		s.opts.Log.Info("Could not follow the catalogue in the store; the last state is used", "error", err.Error())
 	})
 }
 

@@ -141,7 +141,7 @@ func (w *world) putTemplate() {
 
 func (w *world) expect(what, east, west string) {
 	w.Helper()
-	time.Sleep(90 * time.Second) // of the bubble's clock: longer than every interval of a courier
+	time.Sleep(90 * time.Second) // of the bubble's clock: longer than every interval of a deliverer
 	synctest.Wait()
 	if e, x := has(w.clusters["east"]), has(w.clusters["west"]); e != east || x != west {
 		w.Errorf("%s: east has %q, west %q; want %q, %q", what, e, x, east, west)
@@ -198,12 +198,12 @@ func TestDeliver(t *testing.T) {
 	})
 }
 
-// A change wakes the couriers of the clusters that it concerns, before or after it.
+// A change wakes the deliverers of the clusters that it concerns, before or after it.
 func TestAChangeConcernsItsClustersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for _, id := range []string{"east", "west", "north"} {
-			w.courier(id) // does not run
+			w.deliverer(id) // does not run
 		}
 		woken := func(what, want string) {
 			t.Helper()
@@ -729,7 +729,7 @@ func TestI10AForgottenClusterKeepsNoTombstones(t *testing.T) {
 		w.restart()
 		stop = w.run()
 		w.expect("west keeps what it has", "", "demo@1")
-		if n, all := len(w.state.Load().records), w.state.Load().fates; n != 0 || all["west"] != nil {
+		if n, all := len(w.state.Load().records), w.state.Load().statuses; n != 0 || all["west"] != nil {
 			t.Errorf("%d tombstones are kept; of clusters: %v", n, all)
 		}
 		if _, ok, err := w.store.Get(t.Context(), clusterPrefix+"west"); ok || err != nil {

@@ -101,9 +101,9 @@ type pending struct {
 }
 
 // decide compares a cluster's desired parts with the revisions that it holds, by key. It removes nothing that the cluster has in a later
-// revision (I4), and nothing without a record (I5). told is the status of each manifest; because an equal revision number alone does not
+// revision (I4), and nothing without a record (I5). known is the status of each manifest; because an equal revision number alone does not
 // prove an equal manifest. A cluster that a rollout holds back keeps the revisions that the rollout replaces.
-func decide(have, gone []part, held map[string]int32, told fates, again func(key string, revision int32) bool) (out pending) {
+func decide(have, gone []part, held map[string]int32, known statuses, again func(key string, revision int32) bool) (out pending) {
 	out.newer = map[string]int32{}
 	for _, p := range have {
 		key := keyOf(p.ref)
@@ -111,7 +111,7 @@ func decide(have, gone []part, held map[string]int32, told fates, again func(key
 		case at > p.latest:
 			out.newer[key] = at
 		case at > p.revision:
-		case (at < p.revision || !told.took(key, at)) && again(key, p.revision):
+		case (at < p.revision || !known.took(key, at)) && again(key, p.revision):
 			out.apply = append(out.apply, p)
 		}
 	}
@@ -157,9 +157,9 @@ func batches(cluster string, parts []part) (out [][]*federationv1.CatalogObject,
 }
 
 // took reports whether a cluster was seen to take a revision.
-func (f fates) took(key string, revision int32) bool {
+func (f statuses) took(key string, revision int32) bool {
 	return f[key].State == sandboxv1.CatalogCluster_APPLIED && f[key].Revision == revision
 }
 
-// same reports whether two sets of fates are equal.
-func (f fates) same(other fates) bool { return maps.Equal(f, other) }
+// same reports whether two sets of statuses are equal.
+func (f statuses) same(other statuses) bool { return maps.Equal(f, other) }

@@ -101,17 +101,19 @@ func TestDecideOwnParts(t *testing.T) {
 // I4, I5: what is sent to a cluster, and what is removed from it, by the revisions that it has, is to have, and may have.
 func TestI4Decide(t *testing.T) {
 	ref := manifest.Ref{Kind: manifest.TemplateKind, Name: "base"}
-	took := func(revision int32) fate { return fate{State: sandboxv1.CatalogCluster_APPLIED, Revision: revision} }
+	took := func(revision int32) clusterStatus {
+		return clusterStatus{State: sandboxv1.CatalogCluster_APPLIED, Revision: revision}
+	}
 	for name, tt := range map[string]struct {
 		at, target, latest int32 // at 0: it has none
-		told               fate
+		told               clusterStatus
 		have, gone         string
 	}{
-		"it has none":                          {0, 1, 1, fate{}, "apply", ""},
+		"it has none":                          {0, 1, 1, clusterStatus{}, "apply", ""},
 		"it has an earlier one":                {1, 2, 2, took(1), "apply", "remove"},
 		"it has taken it":                      {2, 2, 2, took(2), "", "remove"},
 		"it has another one of the number":     {2, 2, 2, took(1), "apply", "remove"},
-		"it has refused one of the number":     {2, 2, 2, fate{Revision: 2}, "apply", "remove"},
+		"it has refused one of the number":     {2, 2, 2, clusterStatus{Revision: 2}, "apply", "remove"},
 		"it has a later one":                   {3, 2, 2, took(3), "newer", "newer"},
 		"it is held back":                      {1, 1, 3, took(1), "", "remove"},
 		"it is held back, and has one between": {2, 1, 3, took(2), "", ""},
@@ -134,7 +136,7 @@ func TestI4Decide(t *testing.T) {
 			}
 			return ""
 		}
-		told := fates{keyOf(ref): tt.told}
+		told := statuses{keyOf(ref): tt.told}
 		if got := what(decide(p, nil, held, told, again)); got != tt.have {
 			t.Errorf("%s: what it is to have: %q, want %q", name, got, tt.have)
 		}

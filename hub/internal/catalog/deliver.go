@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// lookEvery is the interval at which the hub checks which clusters are attached here, and couriers check whether something is due.
+	// lookEvery is the interval at which the hub checks which clusters are attached here, and deliverers check whether something is due.
 	lookEvery = time.Second
-	// stepEvery is the delay after which a courier notices changes that no record shows, such as a new scope of its cluster.
+	// stepEvery is the delay after which a deliverer notices changes that no record shows, such as a new scope of its cluster.
 	stepEvery = 10 * time.Second
-	// restFactor determines how long a courier rests after a step: this factor times the step's duration, at most lookEvery. A step examines
-	// the whole catalogue and stores all of the cluster's fates, so while much changes, one step should cover many changes.
+	// restFactor determines how long a deliverer rests after a step: this factor times the step's duration, at most lookEvery. A step examines
+	// the whole catalogue and stores all of the cluster's statuses, so while much changes, one step should cover many changes.
 	restFactor = 3
 	// askEvery is the interval at which a cluster is asked which revisions it has, so that objects that were removed there by hand are
 	// restored.
@@ -34,17 +34,17 @@ const (
 	retryAfter = 20 * time.Second
 )
 
-// deliver runs a courier for each cluster that is attached here.
+// deliver runs a deliverer for each cluster that is attached here.
 func (s *Service) deliver(ctx context.Context) {
-	var couriers sync.WaitGroup
-	defer couriers.Wait()
+	var deliverers sync.WaitGroup
+	defer deliverers.Wait()
 	for {
 		for _, id := range s.opts.Fleet.ClusterIDs() {
 			if !s.opts.Connected(id) {
 				continue
 			}
-			if c := s.courier(id); c != nil {
-				couriers.Go(func() { c.run(ctx) })
+			if c := s.deliverer(id); c != nil {
+				deliverers.Go(func() { c.run(ctx) })
 			}
 		}
 		if !s.sleep(ctx, lookEvery) {
@@ -53,18 +53,18 @@ func (s *Service) deliver(ctx context.Context) {
 	}
 }
 
-// courier delivers one cluster's part.
-type courier struct {
+// deliverer delivers one cluster's part.
+type deliverer struct {
 	*Service
 	cluster string
 	wake    chan struct{}
 
-	held  map[string]int32 // revisions by key, as the cluster reported; nil: not known
-	asked time.Time
-	moved time.Time // when the last step began
-	owes  bool      // the latest fates are not stored yet
-	tried map[string]attempt
-	fates fates
+	held     map[string]int32 // revisions by key, as the cluster reported; nil: not known
+	asked    time.Time
+	moved    time.Time // when the last step began
+	unsaved  bool      // the latest statuses are not stored yet
+	tried    map[string]attempt
+	statuses statuses
 }
 
 // attempt is a revision that was sent and not taken.
@@ -73,34 +73,34 @@ type attempt struct {
 	at       time.Time
 }
 
-// courier returns a new courier for a cluster, or nil if the cluster has one.
-func (s *Service) courier(cluster string) *courier {
+// deliverer returns a new deliverer for a cluster, or nil if the cluster has one.
+func (s *Service) deliverer(cluster string) *deliverer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wakes[cluster] != nil {
 		return nil
 	}
-	c := &courier{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, fates: fates{}}
+	c := &deliverer{Service: s, cluster: cluster, wake: make(chan struct{}, 1), tried: map[string]attempt{}, statuses: statuses{}}
 	s.wakes[cluster] = c.wake
-	maps.Copy(c.fates, s.state.Load().fates[cluster])
+	maps.Copy(c.statuses, s.state.Load().statuses[cluster])
 	return c
 }
 
-func (c *courier) end() {
+func (c *deliverer) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.wakes, c.cluster)
 }
 
 // run delivers the cluster's part while the cluster is attached here.
-func (c *courier) run(ctx context.Context) {
+func (c *deliverer) run(ctx context.Context) {
 	defer c.end()
 	for woken := true; ctx.Err() == nil && c.opts.Connected(c.cluster); {
 		if woken || c.due() {
 			c.moved = c.opts.Clock.Now()
 			if err := c.step(ctx); err != nil && ctx.Err() == nil {
 				c.held = nil
-				c.opts.Log.Info("A cluster did not get its part of the catalogue, yet", "cluster", c.cluster, "error", err.Error())
+				c.opts.Log.Info("Could not deliver a cluster's part of the catalogue; it is tried again", "cluster", c.cluster, "error", err.Error())
 			}
 			if !c.sleep(ctx, min(restFactor*c.opts.Clock.Since(c.moved), lookEvery)) {
 				return
@@ -119,7 +119,7 @@ func (c *courier) run(ctx context.Context) {
 }
 
 // due reports whether a step has something to do although no record has changed. An empty catalogue has nothing.
-func (c *courier) due() bool {
+func (c *deliverer) due() bool {
 	if len(c.state.Load().records) == 0 {
 		return false
 	}
@@ -129,10 +129,10 @@ func (c *courier) due() bool {
 			return true
 		}
 	}
-	return c.held == nil || c.owes || now.Sub(c.moved) >= stepEvery
+	return c.held == nil || c.unsaved || now.Sub(c.moved) >= stepEvery
 }
 
-func (c *courier) step(ctx context.Context) error {
+func (c *deliverer) step(ctx context.Context) error {
 	state, now := c.state.Load(), c.opts.Clock.Now()
 	if len(state.records) == 0 {
 		c.held = nil
@@ -154,50 +154,50 @@ func (c *courier) step(ctx context.Context) error {
 	have, gone, withheld := state.parts(c.cluster, own, func(r manifest.Ref) bool {
 		return c.opts.Fleet.Serves(c.cluster, segment.Key{Namespace: r.Namespace, Name: r.Name})
 	})
-	todo := decide(have, gone, c.held, c.fates, func(key string, revision int32) bool {
+	todo := decide(have, gone, c.held, c.statuses, func(key string, revision int32) bool {
 		t := c.tried[key]
 		return t.revision != revision || now.Sub(t.at) >= retryAfter
 	})
 	for _, r := range withheld {
 		delete(c.tried, keyOf(r))
-		c.fates[keyOf(r)] = fate{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope", Message: "the cluster may not serve this Env",
-			Tried: state.records[keyOf(r)].Revision}
+		c.statuses[keyOf(r)] = clusterStatus{State: sandboxv1.CatalogCluster_REFUSED, Reason: "OutOfScope",
+			Message: "the cluster may not serve this Env", Tried: state.records[keyOf(r)].Revision}
 	}
 	c.newer(state, todo.newer)
 	err := c.send(ctx, todo)
 	c.forget(have, withheld)
 	if own {
-		c.note(state)
+		c.recordOwn(state)
 	}
 	c.save(ctx)
 	return err
 }
 
 // newer records the revisions of the cluster that are later than the catalogue's.
-func (c *courier) newer(state *state, revisions map[string]int32) {
+func (c *deliverer) newer(state *state, revisions map[string]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, at := range revisions {
 		delete(c.tried, key)
 		c.floors[key] = max(c.floors[key], at)
-		c.fates[key] = fate{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
+		c.statuses[key] = clusterStatus{Revision: at, State: sandboxv1.CatalogCluster_REFUSED, Reason: "NewerInCluster",
 			Message: "the cluster has a later revision: the hub's store was set back. Apply the manifest again to decide what holds",
 			Tried:   state.records[key].Revision}
 	}
 }
 
-// note records the status of the objects that this cluster, the hub's own, has without a delivery.
-func (c *courier) note(state *state) {
+// recordOwn records the status of the objects that this cluster, the hub's own, has without a delivery.
+func (c *deliverer) recordOwn(state *state) {
 	for key, r := range state.records {
 		if r.Source != nil && r.Ref.Kind == manifest.EnvKind && r.in.Has(c.cluster) {
-			c.fates[key] = r.owned()
+			c.statuses[key] = r.owned()
 		}
 	}
 }
 
 // ask requests the revisions that the cluster has of this catalogue. Objects of another catalogue count as absent; because the worker then
 // refuses what is sent, and callers see the refusal.
-func (c *courier) ask(ctx context.Context) error {
+func (c *deliverer) ask(ctx context.Context) error {
 	result, err := c.call(ctx, c.cluster, &federationv1.CatalogCall{Mode: federationv1.CatalogCall_LIST})
 	if err != nil {
 		return err
@@ -211,8 +211,8 @@ func (c *courier) ask(ctx context.Context) error {
 	}
 	c.held = held
 	for key, revision := range held {
-		if f, known := c.fates[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != revision {
-			c.fates[key] = notDelivered(revision)
+		if f, known := c.statuses[key]; !known || f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != revision {
+			c.statuses[key] = notDelivered(revision)
 		}
 	}
 	return nil
@@ -227,7 +227,7 @@ func (s *Service) call(ctx context.Context, cluster string, call *federationv1.C
 	return answer.GetCatalog(), err
 }
 
-func (c *courier) send(ctx context.Context, todo pending) error {
+func (c *deliverer) send(ctx context.Context, todo pending) error {
 	for i, parts := range [][]part{todo.apply, todo.remove} {
 		all, err := batches(c.cluster, parts)
 		if err != nil {
@@ -255,7 +255,7 @@ var states = map[federationv1.CatalogOutcome_State]sandboxv1.CatalogCluster_Stat
 }
 
 // take records the outcomes of the objects that were sent, and of no others (I15).
-func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.CatalogResult) {
+func (c *deliverer) take(sent []*federationv1.CatalogObject, result *federationv1.CatalogResult) {
 	outcomes := map[string]*federationv1.CatalogOutcome{}
 	for _, o := range result.GetOutcomes() {
 		outcomes[keyOf(manifest.Ref{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})] = o
@@ -265,7 +265,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 		got := outcomes[key]
 		switch got.GetState() {
 		case federationv1.CatalogOutcome_REMOVED, federationv1.CatalogOutcome_ABSENT:
-			delete(c.fates, key)
+			delete(c.statuses, key)
 			delete(c.held, key)
 			delete(c.tried, key)
 			continue
@@ -279,7 +279,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 		if state == sandboxv1.CatalogCluster_STATE_UNSPECIFIED {
 			state = sandboxv1.CatalogCluster_REFUSED
 		}
-		c.fates[key] = fate{
+		c.statuses[key] = clusterStatus{
 			Revision: c.held[key], State: state, Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
 			Tried: o.GetRevision(), Generation: got.GetGeneration(),
 		}
@@ -287,7 +287,7 @@ func (c *courier) take(sent []*federationv1.CatalogObject, result *federationv1.
 }
 
 // forget drops the status of objects that the cluster neither has nor must have.
-func (c *courier) forget(have []part, withheld []manifest.Ref) {
+func (c *deliverer) forget(have []part, withheld []manifest.Ref) {
 	concerned := map[string]bool{}
 	for _, p := range have {
 		concerned[keyOf(p.ref)] = true
@@ -295,27 +295,27 @@ func (c *courier) forget(have []part, withheld []manifest.Ref) {
 	for _, r := range withheld {
 		concerned[keyOf(r)] = true
 	}
-	for key := range c.fates {
+	for key := range c.statuses {
 		if _, has := c.held[key]; !has && !concerned[key] {
-			delete(c.fates, key)
+			delete(c.statuses, key)
 			delete(c.tried, key)
 		}
 	}
 }
 
-// save stores the cluster's fates for the other replicas and for callers. After a failure a later step stores them.
-func (c *courier) save(ctx context.Context) {
-	if c.owes = !c.fates.same(c.state.Load().fates[c.cluster]); !c.owes {
+// save stores the cluster's statuses for the other replicas and for callers. After a failure a later step stores them.
+func (c *deliverer) save(ctx context.Context) {
+	if c.unsaved = !c.statuses.same(c.state.Load().statuses[c.cluster]); !c.unsaved {
 		return
 	}
-	value, err := json.Marshal(c.fates)
+	value, err := json.Marshal(c.statuses)
 	if err == nil {
 		puts := []store.Put{{Key: clusterPrefix + c.cluster, Value: value}}
 		if _, err = c.opts.Store.Commit(ctx, store.Txn{Puts: puts, Lazy: true}); err == nil {
-			c.noted(c.cluster, maps.Clone(c.fates))
-			c.owes = false
+			c.setStatuses(c.cluster, maps.Clone(c.statuses))
+			c.unsaved = false
 			return
 		}
 	}
-	c.opts.Log.Info("What became of the catalogue in a cluster was not stored", "cluster", c.cluster, "error", err.Error())
+	c.opts.Log.Info("Could not store the status of the catalogue in a cluster", "cluster", c.cluster, "error", err.Error())
 }

@@ -18,7 +18,7 @@
 //	catalog/id                 the catalogue's id, made once
 //	catalog/o/KIND/NS/NAME     an Env or a template: its manifest, revision and rollout; a tombstone once it is removed
 //	catalog/h/KIND/NS/NAME     its last revisions
-//	catalog/c/CLUSTER          what became of each manifest in a cluster
+//	catalog/c/CLUSTER          the status of each manifest in a cluster
 //
 // Every replica has all of it in memory, and follows the store. The replica to which a cluster is attached delivers the cluster's part and
 // writes the status. After a restart it asks the cluster which revisions it has, and sends again those that no entry shows as taken.

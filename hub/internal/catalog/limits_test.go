@@ -26,10 +26,10 @@ var demo = segment.Key{Namespace: "default", Name: "demo"}
 // Claims count by Env and cluster, and not those from before a stage, or of long ago.
 func TestFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := NewFigures(clock.RealClock{})
+		f := NewClaimCounts(clock.RealClock{})
 		began := time.Now()
 		f.Sent(demo, "east", false) // in the step of the beginning: it may be from before
-		time.Sleep(figureStep)
+		time.Sleep(claimCountStep)
 		f.Sent(demo, "east", false)
 		f.Sent(demo, "east", true)
 		f.Sent(demo, "west", false)
@@ -37,7 +37,7 @@ func TestFigures(t *testing.T) {
 		if sent, failed := f.Since(demo, []string{"east"}, began); sent != 2 || failed != 1 {
 			t.Errorf("%d of %d failed, want 1 of 2", failed, sent)
 		}
-		time.Sleep(figures * figureStep)
+		time.Sleep(claimCountSteps * claimCountStep)
 		if sent, _ := f.Since(demo, []string{"east", "west"}, began); sent != 0 {
 			t.Errorf("%d claims of long ago count", sent)
 		}
@@ -66,11 +66,11 @@ func (w *world) rollout() *sandboxv1.Rollout {
 	return r
 }
 
-// A change that breaks claims stops at its first stage and goes back, by the hub's own figures; one that does not goes on.
+// A change that breaks claims stops at its first stage and goes back, by the hub's own counts; one that does not goes on.
 func TestRolloutJudgesClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.opts.Figures = NewFigures(clock.RealClock{})
+		w.opts.ClaimCounts = NewClaimCounts(clock.RealClock{})
 		defer w.run()()
 		must.Succeed(t, w.putEnv(envText))
 		w.expect("the first", "demo@1", "demo@1")
@@ -81,7 +81,7 @@ func TestRolloutJudgesClaims(t *testing.T) {
 		claims := func(good, bad int) {
 			time.Sleep(30 * time.Second)
 			for i := range good + bad {
-				w.opts.Figures.Sent(demo, "east", i < good)
+				w.opts.ClaimCounts.Sent(demo, "east", i < good)
 			}
 		}
 		w.change(plan, "m")

@@ -59,8 +59,8 @@ type revision struct {
 	Manifest json.RawMessage `json:"manifest,omitempty"`
 }
 
-// fate is the status of a manifest in a cluster.
-type fate struct {
+// clusterStatus is the status of a manifest in a cluster.
+type clusterStatus struct {
 	Revision int32                          `json:"r"` // the revision that the cluster has
 	State    sandboxv1.CatalogCluster_State `json:"s"`
 	Reason   string                         `json:"w,omitempty"`
@@ -71,13 +71,15 @@ type fate struct {
 	Generation int64 `json:"g,omitempty"`
 }
 
-// notDelivered returns the fate of a manifest that the cluster was not seen to take. revision is the one that the cluster has.
-func notDelivered(revision int32) fate {
-	return fate{Revision: revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "NotDelivered", Message: "the cluster has not got it yet"}
+// notDelivered returns the status of a manifest that the cluster was not seen to take. revision is the one that the cluster has.
+func notDelivered(revision int32) clusterStatus {
+	return clusterStatus{
+		Revision: revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "NotDelivered", Message: "the cluster has not got it yet",
+	}
 }
 
-// fates holds the fates of one cluster.
-type fates map[string]fate // by key
+// statuses holds the statuses of one cluster.
+type statuses map[string]clusterStatus // by key
 
 func keyOf(r manifest.Ref) string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
 
@@ -146,7 +148,7 @@ func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*san
 			ids[id] = true
 		}
 	}
-	for id, all := range s.fates {
+	for id, all := range s.statuses {
 		if _, has := all[keyOf(r.Ref)]; has {
 			ids[id] = true
 		}
@@ -155,7 +157,7 @@ func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*san
 		if !sees(id) {
 			continue
 		}
-		f := s.fates[id][keyOf(r.Ref)]
+		f := s.statuses[id][keyOf(r.Ref)]
 		if want := s.wanted(r, id); f.State == sandboxv1.CatalogCluster_STATE_UNSPECIFIED ||
 			f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != want {
 			f = notDelivered(f.Revision)

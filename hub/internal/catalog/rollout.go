@@ -215,7 +215,7 @@ func (s *Service) roll(ctx context.Context) {
 				continue
 			}
 			if err := s.move(ctx, r, next, undo); err != nil && ctx.Err() == nil {
-				s.opts.Log.Info("A rollout did not go on, yet", "env", r.Ref.String(), "error", err.Error())
+				s.opts.Log.Info("Could not continue a rollout; it is tried again", "env", r.Ref.String(), "error", err.Error())
 			}
 		}
 	}
@@ -259,11 +259,11 @@ func (s *Service) health(r *record) (out health) {
 		reported[c.GetClusterId()] = c
 	}
 	clusters := slices.Concat(r.Rollout.begun()...)
-	out.sent, out.failures = s.opts.Figures.Since(key, clusters, r.Rollout.Since)
+	out.sent, out.failures = s.opts.ClaimCounts.Since(key, clusters, r.Rollout.Since)
 	current := r.Rollout.Plan.Stages[r.Rollout.Stage]
 	for _, id := range clusters {
 		before := len(out.waiting)
-		f, c := state.fates[id][keyOf(r.Ref)], reported[id]
+		f, c := state.statuses[id][keyOf(r.Ref)], reported[id]
 		switch {
 		case f.Tried == r.Revision && (f.State == sandboxv1.CatalogCluster_REFUSED || f.State == sandboxv1.CatalogCluster_CONFLICT):
 			out.failed = id + ": " + f.Reason + ": " + f.Message

@@ -43,19 +43,19 @@ type origin struct {
 	SetBack bool `json:"setBack,omitempty"`
 }
 
-// taken is the action for an object.
-type taken int
+// action is what to do for an object.
+type action int
 
 const (
-	takeNothing taken = iota // the object is unchanged
-	takeNote                 // the manifest for clusters is unchanged, but the origin has changed
+	takeNothing action = iota // the object is unchanged
+	takeNote                  // the manifest for clusters is unchanged, but the origin has changed
 	takeIt
 	takeSetBack // the object has gone back: note that, and do not take it
 	stillSetBack
 )
 
-// weigh compares an object with the origin that was last taken (pure). A nil origin means that nothing was taken.
-func (o *origin) weigh(uid string, generation int64, hash string) taken {
+// actionFor compares an object with the origin that was last taken (pure). A nil origin means that nothing was taken.
+func (o *origin) actionFor(uid string, generation int64, hash string) action {
 	switch {
 	case o == nil || o.UID != uid:
 		return takeIt
@@ -98,17 +98,17 @@ func (s *Service) Take(ctx context.Context, in Sourced) error {
 	if before != nil && !before.removed() {
 		last = before.Source
 	}
-	switch last.weigh(from.UID, from.Generation, from.Hash) {
+	switch last.actionFor(from.UID, from.Generation, from.Hash) {
 	case takeNothing:
 		if before.Revision >= s.floor(ref) {
 			return nil
 		} // a cluster has a later revision: the hub's store was set back, its cluster was not
 	case takeNote:
 		from.Revision = last.Revision
-		return s.note(ctx, before, from)
+		return s.writeOrigin(ctx, before, from)
 	case takeSetBack:
 		from.Hash, from.SetBack, from.Revision = last.Hash, true, last.Revision
-		if err := s.note(ctx, before, from); err != nil {
+		if err := s.writeOrigin(ctx, before, from); err != nil {
 			return err
 		}
 		return setBack(before)
@@ -125,8 +125,8 @@ func setBack(r *record) error {
 			"The catalogue keeps what it has; change the object to decide what holds", r.Source.Revision)
 }
 
-// note writes a record's origin, and changes nothing else.
-func (s *Service) note(ctx context.Context, before *record, from *origin) error {
+// writeOrigin writes a record's origin, and changes nothing else.
+func (s *Service) writeOrigin(ctx context.Context, before *record, from *origin) error {
 	noted := *before
 	noted.Source = from
 	return s.write(ctx, &noted, before, nil)
@@ -183,12 +183,12 @@ func (s *Service) removable(ctx context.Context, ref manifest.Ref) error {
 	return nil
 }
 
-// owned returns the fate of a record in the hub's own cluster, which has the object from which the record was taken.
-func (r *record) owned() fate {
+// owned returns the status of a record in the hub's own cluster, which has the object from which the record was taken.
+func (r *record) owned() clusterStatus {
 	if r.Source.Revision == r.Revision && !r.Source.SetBack {
-		return fate{Revision: r.Revision, State: sandboxv1.CatalogCluster_APPLIED}
+		return clusterStatus{Revision: r.Revision, State: sandboxv1.CatalogCluster_APPLIED}
 	}
-	return fate{Revision: r.Source.Revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "OwnCluster",
+	return clusterStatus{Revision: r.Source.Revision, State: sandboxv1.CatalogCluster_PENDING, Reason: "OwnCluster",
 		Message: "the hub's own cluster has the object as it is written there; change it there"}
 }
 

@@ -14,7 +14,7 @@ func TestI4Weigh(t *testing.T) {
 		uid        string
 		generation int64
 		hash       string
-		want       taken
+		want       action
 	}{
 		{"a new one", nil, "u", 1, "h", takeIt},
 		{"the same", last, "u", 5, "h", takeNothing},
@@ -29,7 +29,7 @@ func TestI4Weigh(t *testing.T) {
 		{"it becomes what is there", back, "u", 3, "h", takeNote},
 		{"it goes back further", back, "u", 1, "x", takeSetBack},
 	} {
-		if got := tt.last.weigh(tt.uid, tt.generation, tt.hash); got != tt.want {
+		if got := tt.last.actionFor(tt.uid, tt.generation, tt.hash); got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
 		}
 	}

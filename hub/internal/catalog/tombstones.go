@@ -16,7 +16,7 @@ func (s *Service) forgettable(r *record) bool {
 	if !r.removed() || s.opts.Clock.Since(r.Changed) < tombstones {
 		return false
 	}
-	for _, all := range s.state.Load().fates {
+	for _, all := range s.state.Load().statuses {
 		if _, has := all[keyOf(r.Ref)]; has {
 			return false
 		}
@@ -44,7 +44,7 @@ const sweepEvery = time.Hour
 // sweep removes the status of forgotten clusters; because tombstones wait for it. A cluster that returns is asked which revisions it has.
 func (s *Service) sweep(ctx context.Context) {
 	registered := sets.New(s.opts.Fleet.ClusterIDs()...)
-	for id := range s.state.Load().fates {
+	for id := range s.state.Load().statuses {
 		if registered.Has(id) {
 			continue
 		}
