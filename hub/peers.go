@@ -48,7 +48,7 @@ func (o *replicaOptions) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.join, "join", nil,
 		"host names or addresses, with or without a port, of other replicas' gossip; a name may lead to many. Needs --store=etcd")
 	flags.StringVar(&o.gossipListen, "gossip-listen", ":"+members.DefaultPort,
-		"address at which replicas tell each other who is alive, UDP and TCP; other than loopback only with --gossip-keyring-file")
+		"address of the gossip by which replicas know which are alive, UDP and TCP; other than loopback only with --gossip-keyring-file")
 	flags.StringVar(&o.gossipKeyring, "gossip-keyring-file", "",
 		"keys of 16, 24 or 32 bytes in base64, one a line, that encrypt gossip: the first encrypts, all decrypt; a change is taken up")
 }
@@ -176,12 +176,12 @@ func (h *hub) servePeers(ctx context.Context, group *errgroup.Group) {
 	})
 }
 
-// leave sends the workers to other replicas, if there are any.
-func (h *hub) leave() {
+// redirectWorkers sends the workers to other replicas, if there are any.
+func (h *hub) redirectWorkers() {
 	if h.peers == nil || len(h.peers.Loads()) == 0 {
 		return
 	}
-	h.workers.Leave(context.Background(), leaveTimeout)
+	h.workers.RedirectAll(context.Background(), leaveTimeout)
 }
 
 // closePeers closes what serve has not closed.

@@ -290,7 +290,7 @@ func (h *hub) serve(ctx context.Context, listeners []net.Listener) error {
 	group.Go(func() error {
 		defer end()
 		err := h.public.Serve(ctx, listeners[0])
-		h.leave()
+		h.redirectWorkers()
 		return err
 	})
 	if h.e2b != nil {

@@ -40,7 +40,7 @@ func unsendable(err error) *federationv1.Answer {
 func bounded(a *federationv1.Answer) *federationv1.Answer {
 	if size := proto.Size(a); size > maxAnswer || len(a.GetSandbox().GetId()) > maxSandboxID {
 		return &federationv1.Answer{Id: a.GetId(), Disposition: federationv1.Disposition_UNCLEAR,
-			Error: errorOf(problem.New(problem.OutcomeUnknown, "the cluster's answer has %d bytes and cannot be passed on", size))}
+			Error: errorOf(problem.New(problem.OutcomeUnknown, "the cluster's response has %d bytes and cannot be passed on", size))}
 	}
 	e := a.GetError()
 	if len(e.GetMessage()) > maxMessage {

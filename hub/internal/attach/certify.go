@@ -69,7 +69,7 @@ func (c *conn) certify(ctx context.Context) {
 			if issued.GetError() == "" {
 				t.askAt = c.opts.Clock.Now().Add(c.opts.Authority.Pause())
 				c.renewing.Store(true)
-				c.hold()
+				c.holdCalls()
 			}
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: issued}})
 		}

@@ -28,19 +28,19 @@ const (
 
 // conn is one attached stream.
 type conn struct {
-	clusterID string
-	origin    callID // id of its dispatches, without their numbers
-	session   *fleet.Session
-	orphans   *orphans
-	reported  func()                        // frees its report slot
-	hold      func()                        // holds new calls until the cluster's next stream
-	back      func()                        // makes the cluster's newest stream release owed sandboxes
-	elsewhere func(*federationv1.RelayLost) // sends open calls to the other replicas
-	owes      chan struct{}                 // has a token when a release is owed
-	managed   bool                          // the hub may renew its certificate
-	requests  chan *federationv1.CertificateRequest
-	leaves    chan struct{} // has a token when callers have left
-	redirects chan string   // holds the reason of the first Redirect
+	clusterID    string
+	origin       callID // id of its dispatches, without their numbers
+	session      *fleet.Session
+	orphans      *orphans
+	reported     func()                        // frees its report slot
+	holdCalls    func()                        // holds new calls until the cluster's next stream
+	wakeReleases func()                        // makes the cluster's newest stream release sandboxes that no caller got
+	elsewhere    func(*federationv1.RelayLost) // sends open calls to the other replicas
+	releases     chan struct{}                 // has a token when a release is queued
+	managed      bool                          // the hub may renew its certificate
+	requests     chan *federationv1.CertificateRequest
+	leaves       chan struct{} // has a token when callers have left
+	redirects    chan string   // holds the reason of the first Redirect
 
 	redirected atomic.Bool
 	renewing   atomic.Bool            // its worker got a new certificate
@@ -88,31 +88,31 @@ func (m *marks) next(now time.Time, of Ledger) *federationv1.LedgerMark {
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
 	c := &conn{
-		clusterID:  clusterID,
-		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
-		session:    session,
-		orphans:    s.orphans,
-		reported:   func() {},
-		hold:       func() { s.holdCalls(clusterID) },
-		turn:       func(urgent bool) bool { return s.turn(clusterID, urgent) },
-		back:       func() { s.wake(clusterID) },
-		elsewhere:  s.lost,
-		owes:       make(chan struct{}, 1),
-		managed:    hello.GetTrust() != "",
-		requests:   make(chan *federationv1.CertificateRequest, 1),
-		leaves:     make(chan struct{}, 1),
-		redirects:  make(chan string, 1),
-		opts:       s.opts,
-		handler:    handler,
-		metrics:    s.metrics,
-		log:        log,
-		table:      newTable(),
-		done:       make(chan struct{}),
-		dispatches: make(chan *call),
-		acks:       make(chan *federationv1.HubFrame, maxAcks),
-		foreign:    make(chan *federationv1.HubFrame),
-		sent:       make(chan struct{}, 1),
-		ended:      make(chan *federationv1.Ended, maxEnded),
+		clusterID:    clusterID,
+		origin:       callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
+		session:      session,
+		orphans:      s.orphans,
+		reported:     func() {},
+		holdCalls:    func() { s.holdCalls(clusterID) },
+		turn:         func(urgent bool) bool { return s.turn(clusterID, urgent) },
+		wakeReleases: func() { s.wakeReleases(clusterID) },
+		elsewhere:    s.lost,
+		releases:     make(chan struct{}, 1),
+		managed:      hello.GetTrust() != "",
+		requests:     make(chan *federationv1.CertificateRequest, 1),
+		leaves:       make(chan struct{}, 1),
+		redirects:    make(chan string, 1),
+		opts:         s.opts,
+		handler:      handler,
+		metrics:      s.metrics,
+		log:          log,
+		table:        newTable(),
+		done:         make(chan struct{}),
+		dispatches:   make(chan *call),
+		acks:         make(chan *federationv1.HubFrame, maxAcks),
+		foreign:      make(chan *federationv1.HubFrame),
+		sent:         make(chan struct{}, 1),
+		ended:        make(chan *federationv1.Ended, maxEnded),
 	}
 	c.ending = func() { s.holdAgain(c) }
 	return c
@@ -120,7 +120,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 
 var (
 	errReplaced  = status.Error(codes.Aborted, "a newer stream of this cluster has taken over")
-	errNotTaken  = status.Error(codes.ResourceExhausted, "the worker does not take its acknowledgements")
+	errNotTaken  = status.Error(codes.ResourceExhausted, "the worker does not read its acknowledgements")
 	errEndOfFlow = status.Error(codes.Unavailable, "the worker closed the stream")
 )
 
@@ -142,10 +142,10 @@ func (c *conn) serve(stream stream) error {
 	}
 	c.ending()
 	close(c.done)
-	c.lose(c.table.close()...)
+	c.recordLost(c.table.close()...)
 	own.Wait()
-	if owed := c.orphans.of(c.clusterID); len(owed) > 0 {
-		c.elsewhere(&federationv1.RelayLost{SandboxIds: owed})
+	if queued := c.orphans.of(c.clusterID); len(queued) > 0 {
+		c.elsewhere(&federationv1.RelayLost{SandboxIds: queued})
 	}
 	return context.Cause(ctx)
 }
@@ -179,7 +179,7 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		c.session.Receipt()
 		c.table.received(body.Receipt.GetId())
 	case *federationv1.WorkerFrame_Answer:
-		c.answer(bounded(body.Answer))
+		c.handleAnswer(bounded(body.Answer))
 	case *federationv1.WorkerFrame_Ended:
 		kept, dropped := storable(body.Ended.GetSandboxes())
 		if dropped > 0 {
@@ -233,10 +233,10 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 	}
 }
 
-func (c *conn) answer(a *federationv1.Answer) {
-	if id := a.GetSandbox().GetId(); c.table.answered(a) && c.minted(id) {
-		c.orphans.owe(c.clusterID, id)
-		wake(c.owes)
+func (c *conn) handleAnswer(a *federationv1.Answer) {
+	if id := a.GetSandbox().GetId(); c.table.deliver(a) && c.minted(id) {
+		c.orphans.queueRelease(c.clusterID, id)
+		wake(c.releases)
 	}
 }
 
@@ -318,7 +318,7 @@ func (c *conn) write(ctx context.Context, stream stream) error {
 // sendLeaves tells the worker of claims whose callers have left. The same goroutine sent the claims, so no such message overtakes its
 // claim.
 func (c *conn) sendLeaves(stream stream) error {
-	left := c.table.leave()
+	left := c.table.takeLeaving()
 	if len(left) == 0 {
 		return nil
 	}

@@ -120,7 +120,7 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 		wake(c.leaves)
 	}
 	if lost {
-		c.lose(call.dispatch.GetId())
+		c.recordLost(call.dispatch.GetId())
 	}
 	return nil, unclear
 }
@@ -132,7 +132,7 @@ type table struct {
 	last      uint64
 	waiting   map[uint64]*call
 	abandoned map[uint64]struct{}
-	leaving   []uint64 // abandoned calls that the worker has not been told of
+	leaving   []uint64 // abandoned calls that were not sent to the worker yet
 }
 
 func newTable() *table {
@@ -182,8 +182,8 @@ func (t *table) received(id uint64) {
 	}
 }
 
-// answered delivers a response. It returns true if the response is for a claim whose caller has left.
-func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
+// deliver delivers a response. It returns true if the response is for a claim whose caller has left.
+func (t *table) deliver(a *federationv1.Answer) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := a.GetId()
@@ -198,8 +198,8 @@ func (t *table) answered(a *federationv1.Answer) (abandoned bool) {
 	return abandoned
 }
 
-// leave removes and returns the calls whose callers have left, without those that got a response since.
-func (t *table) leave() []uint64 {
+// takeLeaving removes and returns the calls whose callers have left, without those that got a response since.
+func (t *table) takeLeaving() []uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := slices.DeleteFunc(t.leaving, func(id uint64) bool {

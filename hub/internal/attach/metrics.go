@@ -28,12 +28,12 @@ func newMetrics() *metrics {
 	return &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_hub_dispatch_seconds",
-			Help: "Time from handing a call to a worker's stream to its answer, by call and by what came of it: a disposition, not_sent or " +
+			Help: "Time from handing a call to a worker's stream to its response, by call and outcome: a disposition, not_sent or " +
 				"unclear.",
 			Buckets: telemetry.CallSeconds,
 		}, []string{"call", "outcome"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "atoll_hub_dispatches_in_flight", Help: "Calls that workers have not answered yet.",
+			Name: "atoll_hub_dispatches_in_flight", Help: "Calls to which workers have not responded yet.",
 		}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_hub_receipts_late_total", Help: "Calls that a worker did not confirm within a second, which makes it the last choice.",

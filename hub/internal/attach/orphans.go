@@ -39,9 +39,9 @@ type callID struct {
 // halves must be released until its worker has confirmed it. None of this outlives the hub: a sandbox that is forgotten ends by its
 // first-activity timeout.
 type orphans struct {
-	mu     sync.Mutex
-	halves map[string]halves              // by cluster, so that one cluster's input takes no room from others (I14)
-	owed   map[string]map[string]struct{} // sandbox ids by cluster
+	mu        sync.Mutex
+	halves    map[string]halves              // by cluster, so that one cluster's input takes no room from others (I14)
+	toRelease map[string]map[string]struct{} // ids of sandboxes to release, by cluster
 }
 
 type halves struct {
@@ -50,7 +50,7 @@ type halves struct {
 }
 
 func newOrphans() *orphans {
-	return &orphans{halves: map[string]halves{}, owed: map[string]map[string]struct{}{}}
+	return &orphans{halves: map[string]halves{}, toRelease: map[string]map[string]struct{}{}}
 }
 
 // known returns the halves of a cluster. Called with the lock held.
@@ -63,8 +63,8 @@ func (o *orphans) known(cluster string) halves {
 	return h
 }
 
-// lose records a call whose response will not arrive. It returns true if a sandbox must be released now.
-func (o *orphans) lose(id callID) bool {
+// addLost records a call whose response will not arrive. It returns true if a sandbox must be released now.
+func (o *orphans) addLost(id callID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.known(id.cluster)
@@ -74,12 +74,12 @@ func (o *orphans) lose(id callID) bool {
 		return false
 	}
 	h.left.Remove(id)
-	o.oweLocked(id.cluster, sandbox.(string))
+	o.queueReleaseLocked(id.cluster, sandbox.(string))
 	return true
 }
 
-// leave records the response to a call if the worker does not know whether the response arrived.
-func (o *orphans) leave(id callID, sandbox string) {
+// addUnacknowledged records the response to a call if the worker does not know whether the response arrived.
+func (o *orphans) addUnacknowledged(id callID, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.known(id.cluster)
@@ -88,20 +88,20 @@ func (o *orphans) leave(id callID, sandbox string) {
 		return
 	}
 	h.lost.Remove(id)
-	o.oweLocked(id.cluster, sandbox)
+	o.queueReleaseLocked(id.cluster, sandbox)
 }
 
-func (o *orphans) owe(cluster, sandbox string) {
+func (o *orphans) queueRelease(cluster, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.oweLocked(cluster, sandbox)
+	o.queueReleaseLocked(cluster, sandbox)
 }
 
-func (o *orphans) oweLocked(cluster, sandbox string) {
-	all := o.owed[cluster]
+func (o *orphans) queueReleaseLocked(cluster, sandbox string) {
+	all := o.toRelease[cluster]
 	if all == nil {
 		all = map[string]struct{}{}
-		o.owed[cluster] = all
+		o.toRelease[cluster] = all
 	}
 	if len(all) < maxOrphans {
 		all[sandbox] = struct{}{}
@@ -111,16 +111,16 @@ func (o *orphans) oweLocked(cluster, sandbox string) {
 func (o *orphans) released(cluster, sandbox string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.owed[cluster], sandbox)
-	if len(o.owed[cluster]) == 0 {
-		delete(o.owed, cluster)
+	delete(o.toRelease[cluster], sandbox)
+	if len(o.toRelease[cluster]) == 0 {
+		delete(o.toRelease, cluster)
 	}
 }
 
 func (o *orphans) of(cluster string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Sorted(maps.Keys(o.owed[cluster]))
+	return slices.Sorted(maps.Keys(o.toRelease[cluster]))
 }
 
 // unacknowledged records the worker's half.
@@ -129,7 +129,7 @@ func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 		id := c.origin
 		id.stream, id.dispatch = u.GetStream(), u.GetDispatch()
 		if c.minted(u.GetSandboxId()) {
-			c.orphans.leave(id, u.GetSandboxId())
+			c.orphans.addUnacknowledged(id, u.GetSandboxId())
 		}
 	}
 }
@@ -140,29 +140,29 @@ func (c *conn) minted(sandbox string) bool {
 	return ok && cluster == c.clusterID
 }
 
-// lose records the hub's half: open calls of this stream, which has ended.
-func (c *conn) lose(dispatches ...uint64) {
-	owed, elsewhere := false, &federationv1.RelayLost{}
+// recordLost records the hub's half: open calls of this stream, which has ended.
+func (c *conn) recordLost(dispatches ...uint64) {
+	queued, elsewhere := false, &federationv1.RelayLost{}
 	for _, dispatch := range dispatches {
 		id := c.origin
 		id.dispatch = dispatch
-		if c.orphans.lose(id) {
-			owed = true
+		if c.orphans.addLost(id) {
+			queued = true
 			continue
 		}
 		elsewhere.Calls = append(elsewhere.Calls, &federationv1.LostCall{
 			ClusterId: id.cluster, Term: id.term, Stream: id.stream, Dispatch: id.dispatch,
 		})
 	}
-	if owed {
-		c.back() // the worker has already sent its half on a later stream
+	if queued {
+		c.wakeReleases() // the worker has already sent its half on a later stream
 	}
 	if len(elsewhere.GetCalls()) > 0 {
 		c.elsewhere(elsewhere) // or the worker sends it on a stream of another replica
 	}
 }
 
-// settle releases owed sandboxes until the worker has confirmed each release.
+// settle releases queued sandboxes until the worker has confirmed each release.
 func (c *conn) settle(ctx context.Context) {
 	for {
 		var group errgroup.Group
@@ -181,13 +181,13 @@ func (c *conn) settle(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.owes:
+		case <-c.releases:
 		case <-again:
 		}
 	}
 }
 
-// releaseOrphan releases a sandbox that no caller got. If the release fails, the sandbox stays owed.
+// releaseOrphan releases a sandbox that no caller got. If the release fails, the sandbox stays queued.
 func (c *conn) releaseOrphan(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()

@@ -105,7 +105,7 @@ func TestWhatAStreamLeavesOpenIsTold(t *testing.T) {
 	done := h.dispatch(t.Context(), "a", claimOf(""))
 	d := w.dispatched()
 	w.receipt(d)
-	h.server.orphans.owe("a", lateA)
+	h.server.orphans.queueRelease("a", lateA)
 	w.end()
 	h.wantUnclear(done)
 	var calls []uint64
@@ -122,12 +122,12 @@ func TestWhatAStreamLeavesOpenIsTold(t *testing.T) {
 	}
 }
 
-// settled waits until a cluster is owed nothing.
+// settled waits until a cluster has nothing left to release.
 func (h *hub) settled(id string) {
 	h.Helper()
 	h.eventually(func() error {
-		owed := h.server.orphans.of(id)
-		return wait.If(len(owed) == 0, fmt.Sprintf("cluster %s is still owed the release of %v", id, owed))
+		left := h.server.orphans.of(id)
+		return wait.If(len(left) == 0, fmt.Sprintf("cluster %s still has to release %v", id, left))
 	})
 }
 
@@ -183,12 +183,12 @@ func TestI15ASandboxIDOfAnotherClusterIsNotReleased(t *testing.T) {
 // TestI14AFloodOfOneClusterTakesNoRoomFromAnother: one cluster's names do not make the hub forget what another has lost.
 func TestI14AFloodOfOneClusterTakesNoRoomFromAnother(t *testing.T) {
 	o := newOrphans()
-	o.lose(callID{cluster: "b", term: "t", stream: 1, dispatch: 1})
+	o.addLost(callID{cluster: "b", term: "t", stream: 1, dispatch: 1})
 	for n := range uint64(maxOrphans + 1) {
-		o.lose(callID{cluster: "a", term: "t", stream: 1, dispatch: n})
-		o.leave(callID{cluster: "a", term: "t", stream: 2, dispatch: n}, lateA)
+		o.addLost(callID{cluster: "a", term: "t", stream: 1, dispatch: n})
+		o.addUnacknowledged(callID{cluster: "a", term: "t", stream: 2, dispatch: n}, lateA)
 	}
-	if o.leave(callID{cluster: "b", term: "t", stream: 1, dispatch: 1}, "late-b"); !slices.Equal(o.of("b"), []string{"late-b"}) {
-		t.Errorf("b is owed %v", o.of("b"))
+	if o.addUnacknowledged(callID{cluster: "b", term: "t", stream: 1, dispatch: 1}, "late-b"); !slices.Equal(o.of("b"), []string{"late-b"}) {
+		t.Errorf("b has to release %v", o.of("b"))
 	}
 }

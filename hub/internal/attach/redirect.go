@@ -85,16 +85,16 @@ func (s *Server) Balance(ctx context.Context, others func() []int) {
 	}
 }
 
-// Leave redirects all workers to other replicas, and waits until they have left, for at most the time most.
-func (s *Server) Leave(ctx context.Context, most time.Duration) {
+// RedirectAll redirects all workers to other replicas, and waits until they have left, for at most the time most.
+func (s *Server) RedirectAll(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for len(s.Attached()) > 0 {
 		s.Redirect(len(s.Attached()), "the replica stops")
-		if wallclock.Sleep(ctx, s.opts.Clock, leavePause) != nil {
+		if wallclock.Sleep(ctx, s.opts.Clock, redirectPause) != nil {
 			return
 		}
 	}
 }
 
-const leavePause = 20 * time.Millisecond
+const redirectPause = 20 * time.Millisecond

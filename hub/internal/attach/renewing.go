@@ -33,7 +33,7 @@ func (s *Server) holdAgain(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.renewing.Load() && s.conns[c.clusterID] == c {
-		s.hold(c.clusterID)
+		s.beginHold(c.clusterID)
 	}
 }
 
@@ -114,12 +114,12 @@ type hold struct {
 func (s *Server) holdCalls(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hold(clusterID)
+	s.beginHold(clusterID)
 }
 
-// hold begins a hold, unless the cluster is attached to another replica. Called with the lock held.
-func (s *Server) hold(clusterID string) {
-	s.release(clusterID)
+// beginHold begins a hold, unless the cluster is attached to another replica. Called with the lock held.
+func (s *Server) beginHold(clusterID string) {
+	s.endHold(clusterID)
 	if peer, _ := s.opts.Fleet.Where(clusterID); peer != "" {
 		return
 	}
@@ -130,11 +130,11 @@ func (s *Server) hold(clusterID string) {
 func (s *Server) attachedElsewhere(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.release(clusterID)
+	s.endHold(clusterID)
 }
 
-// release ends a hold. Called with the lock held.
-func (s *Server) release(clusterID string) {
+// endHold ends a hold. Called with the lock held.
+func (s *Server) endHold(clusterID string) {
 	if h := s.holds[clusterID]; h != nil {
 		close(h.over)
 		delete(s.holds, clusterID)

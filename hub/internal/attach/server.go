@@ -263,7 +263,7 @@ func (s *Server) replace(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c.clusterID] = c
-	s.release(c.clusterID)
+	s.endHold(c.clusterID)
 	delete(s.turns, c.clusterID)
 }
 
@@ -287,10 +287,10 @@ func (s *Server) EndAll() {
 	}
 }
 
-// wake makes the cluster's stream release sandboxes that no caller got. If there is no stream, the next one does.
-func (s *Server) wake(clusterID string) {
+// wakeReleases makes the cluster's stream release sandboxes that no caller got. If there is no stream, the next one does.
+func (s *Server) wakeReleases(clusterID string) {
 	if c := s.conn(clusterID); c != nil {
-		wake(c.owes)
+		wake(c.releases)
 	}
 }
 
@@ -299,12 +299,12 @@ func (s *Server) Connected(clusterID string) bool {
 	return s.conn(clusterID) != nil || s.holding(clusterID)
 }
 
-// Untaken releases a sandbox of a claim without a key whose response was lost on its way to the caller. It ignores a sandbox id that the
-// cluster cannot have minted.
-func (s *Server) Untaken(clusterID, sandbox string) {
+// ReleaseUndelivered releases a sandbox of a claim without a key whose response was lost on its way to the caller. It ignores a sandbox id
+// that the cluster cannot have minted.
+func (s *Server) ReleaseUndelivered(clusterID, sandbox string) {
 	if cluster, ok := validate.ClusterOf(sandbox); ok && cluster == clusterID {
-		s.orphans.owe(clusterID, sandbox)
-		s.wake(clusterID)
+		s.orphans.queueRelease(clusterID, sandbox)
+		s.wakeReleases(clusterID)
 	}
 }
 
@@ -321,13 +321,13 @@ func (s *Server) lost(left *federationv1.RelayLost) {
 func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {
 	for _, l := range lost.GetCalls() {
 		id := callID{cluster: l.GetClusterId(), term: l.GetTerm(), stream: l.GetStream(), dispatch: l.GetDispatch()}
-		if s.opts.Fleet.Registration(id.cluster) != "" && s.orphans.lose(id) {
-			s.wake(id.cluster)
+		if s.opts.Fleet.Registration(id.cluster) != "" && s.orphans.addLost(id) {
+			s.wakeReleases(id.cluster)
 		}
 	}
 	for _, sandbox := range lost.GetSandboxIds() {
 		if cluster, ok := validate.ClusterOf(sandbox); ok && s.opts.Fleet.Registration(cluster) != "" {
-			s.Untaken(cluster, sandbox)
+			s.ReleaseUndelivered(cluster, sandbox)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 const (
 	// takenTimeout bounds the time until a peer confirms a claim without a key. It is as long as for a worker.
 	takenTimeout = time.Second
-	// maxLost bounds the lost dispatches that a peer must still be told of. The oldest are dropped first.
+	// maxLost bounds the lost dispatches that must still be sent to a peer. The oldest are dropped first.
 	maxLost = 32_768
 	// lostBatch is the maximum number of them in one message.
 	lostBatch = 1024
@@ -55,13 +55,13 @@ type peer struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	mu        sync.Mutex
-	joined    bool            // its relay is running
-	left      time.Time       // when the relay ended, or the peer became a member
-	asks      map[string]bool // clusters whose complete report must be requested
-	unsettled unsettled       // losses that it must still be told of
-	named     []named         // losses that it was told of within namedFor
-	wake      chan struct{}   // one token
+	mu     sync.Mutex
+	joined bool            // its relay is running
+	left   time.Time       // when the relay ended, or the peer became a member
+	asks   map[string]bool // clusters whose complete report must be requested
+	losses losses          // that must still be sent to it
+	named  []named         // losses that were sent to it within namedFor
+	wake   chan struct{}   // one token
 }
 
 // dial is called with the service's lock held.
@@ -75,7 +75,7 @@ func (s *Service) dial(ctx context.Context, m Peer) (*peer, error) {
 		service: s, name: m.Name, address: m.Address, conn: conn, client: federationv1.NewPeersClient(conn),
 		log: s.opts.Log.WithValues("replica", m.Name), left: s.opts.Clock.Now(), asks: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
-	p.unsettled = s.open
+	p.losses = s.open
 	p.member.Store(&m)
 	ctx, p.end = context.WithCancel(ctx)
 	p.running.Go(func() { p.keep(ctx) })
@@ -174,7 +174,7 @@ func (p *peer) introduce(stream relayStream) error {
 	}
 	if before := p.hello.Swap(hello); before != nil && before.GetRun() != hello.GetRun() {
 		p.mu.Lock()
-		p.unsettled.dispatches = nil // the process that granted them has ended
+		p.losses.dispatches = nil // the process that granted them has ended
 		for i := range p.named {
 			p.named[i].dispatches = nil
 		}
@@ -212,7 +212,7 @@ func (p *peer) join(joined bool) {
 	p.joined, p.left = joined, p.service.opts.Clock.Now()
 	clear(p.asks)
 	if joined {
-		p.nameAgain()
+		p.requeueLosses()
 	}
 	p.mu.Unlock()
 	if joined {
@@ -241,7 +241,7 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 		p.mu.Lock()
 		asks := p.asks
 		p.asks = map[string]bool{}
-		lost := p.unsettled.batch()
+		lost := p.losses.batch()
 		p.mu.Unlock()
 		for cluster := range asks {
 			if stream.Send(&federationv1.RelayRequest{Body: &federationv1.RelayRequest_Complete{
@@ -256,7 +256,7 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 			}}) != nil {
 				return
 			}
-			p.told(lost)
+			p.markSent(lost)
 			continue
 		}
 		select {
@@ -300,7 +300,7 @@ func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dis
 	}
 	if movesOn(d) {
 		p.service.metrics.lost.Inc()
-		p.lose(unsettled{dispatches: []uint64{number}})
+		p.queueLosses(losses{dispatches: []uint64{number}})
 	}
 	if left := callerLeft(ctx, err); left != nil {
 		return nil, fmt.Errorf("%w: %w", attach.ErrUnclear, left)

@@ -13,39 +13,39 @@ import (
 // namedFor bounds the time until a broken connection is noticed, during which a sent message may be lost.
 const namedFor = 2 * time.Minute
 
-// unsettled holds the losses that peers are told of: the lists of RelayLost. The elements of a list are never replaced.
-type unsettled struct {
-	dispatches []uint64 // through the peer
-	calls      []*federationv1.LostCall
-	sandboxes  []string
+// losses holds the lists of a RelayLost. The elements of a list are never replaced.
+type losses struct {
+	dispatches []uint64                 // through the peer, whose responses were lost
+	calls      []*federationv1.LostCall // the open calls of ended streams
+	sandboxes  []string                 // that must still be released
 }
 
 // named holds the losses in a message that was sent.
 type named struct {
-	unsettled
+	losses
 	at time.Time
 }
 
-func (u unsettled) empty() bool { return len(u.dispatches)+len(u.calls)+len(u.sandboxes) == 0 }
+func (l losses) empty() bool { return len(l.dispatches)+len(l.calls)+len(l.sandboxes) == 0 }
 
-// with returns the elements of u and more, in new lists. It drops the oldest beyond maxLost.
-func (u unsettled) with(more unsettled) unsettled {
-	return unsettled{
-		dispatches: last(slices.Concat(u.dispatches, more.dispatches)),
-		calls:      last(slices.Concat(u.calls, more.calls)),
-		sandboxes:  last(slices.Concat(u.sandboxes, more.sandboxes)),
+// with returns the elements of l and more, in new lists. It drops the oldest beyond maxLost.
+func (l losses) with(more losses) losses {
+	return losses{
+		dispatches: last(slices.Concat(l.dispatches, more.dispatches)),
+		calls:      last(slices.Concat(l.calls, more.calls)),
+		sandboxes:  last(slices.Concat(l.sandboxes, more.sandboxes)),
 	}
 }
 
 // batch returns the elements for one message.
-func (u unsettled) batch() unsettled {
-	return unsettled{dispatches: first(u.dispatches), calls: first(u.calls), sandboxes: first(u.sandboxes)}
+func (l losses) batch() losses {
+	return losses{dispatches: first(l.dispatches), calls: first(l.calls), sandboxes: first(l.sandboxes)}
 }
 
 // without returns the elements after a batch that was sent. Since then elements may have been added at the end and the oldest dropped.
-func (u unsettled) without(sent unsettled) unsettled {
-	return unsettled{
-		dispatches: after(u.dispatches, sent.dispatches), calls: after(u.calls, sent.calls), sandboxes: after(u.sandboxes, sent.sandboxes),
+func (l losses) without(sent losses) losses {
+	return losses{
+		dispatches: after(l.dispatches, sent.dispatches), calls: after(l.calls, sent.calls), sandboxes: after(l.sandboxes, sent.sandboxes),
 	}
 }
 
@@ -61,47 +61,47 @@ func after[T comparable](all, sent []T) []T {
 	return slices.Clone(all[slices.Index(all, sent[len(sent)-1])+1:])
 }
 
-// lose queues losses for the peer.
-func (p *peer) lose(more unsettled) {
+// queueLosses queues losses for the peer.
+func (p *peer) queueLosses(more losses) {
 	p.mu.Lock()
-	p.unsettled = p.unsettled.with(more)
+	p.losses = p.losses.with(more)
 	p.mu.Unlock()
 	p.signal()
 }
 
-// told records that losses were sent.
-func (p *peer) told(sent unsettled) {
+// markSent records that losses were sent.
+func (p *peer) markSent(sent losses) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.service.opts.Clock.Now()
-	p.unsettled = p.unsettled.without(sent)
+	p.losses = p.losses.without(sent)
 	p.named = append(slices.DeleteFunc(p.named, func(n named) bool { return now.Sub(n.at) > namedFor }), named{sent, now})
 }
 
-// nameAgain queues recently sent losses again; because a broken connection may take a message without an error. Naming a loss twice does no
-// harm. Called with the peer's lock held.
-func (p *peer) nameAgain() {
-	var again unsettled
+// requeueLosses queues recently sent losses again; because a broken connection may take a message without an error. Naming a loss twice
+// does no harm. Called with the peer's lock held.
+func (p *peer) requeueLosses() {
+	var again losses
 	for _, n := range p.named {
-		again = again.with(n.unsettled)
+		again = again.with(n.losses)
 	}
-	p.unsettled, p.named = again.with(p.unsettled), nil
+	p.losses, p.named = again.with(p.losses), nil
 }
 
-// leave queues the open calls of an ended stream for every peer, also for later ones; because a replica that was frozen may know no peers
-// when it notices.
-func (s *Service) leave(lost *federationv1.RelayLost) {
-	more := unsettled{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
+// queueLosses queues the open calls of an ended stream for every peer, also for later ones; because a replica that was frozen may know no
+// peers when it notices.
+func (s *Service) queueLosses(lost *federationv1.RelayLost) {
+	more := losses{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = s.open.with(more)
 	for _, p := range s.peers {
-		p.lose(more)
+		p.queueLosses(more)
 	}
 }
 
-// leftElsewhere processes the losses that a peer names.
-func (s *server) leftElsewhere(lost *federationv1.RelayLost) {
+// handleLost processes the losses that a peer names.
+func (s *server) handleLost(lost *federationv1.RelayLost) {
 	if len(lost.GetCalls()) > lostBatch || len(lost.GetSandboxIds()) > lostBatch {
 		return
 	}

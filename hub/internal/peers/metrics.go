@@ -44,7 +44,7 @@ func newMetrics(s *Service) *metrics {
 		}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_hub_peer_dispatch_seconds",
-			Help: "Time from handing a call to the replica to which its cluster is attached to the outcome, by what came of it: answer, not_sent " +
+			Help: "Time from handing a call to the replica to which its cluster is attached to its outcome, by outcome: answer, not_sent " +
 				"or unclear.",
 			Buckets: telemetry.CallSeconds,
 		}, []string{"outcome"}),

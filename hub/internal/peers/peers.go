@@ -79,7 +79,7 @@ type Service struct {
 
 	mu    sync.RWMutex
 	peers map[string]*peer
-	open  unsettled // open calls of ended streams, for later peers
+	open  losses // open calls of ended streams, for later peers
 }
 
 // New returns a service without peers.
@@ -87,7 +87,7 @@ func New(o Options) *Service {
 	s := &Service{opts: o, run: rand.Text(), since: o.Clock.Now(), peers: map[string]*peer{}}
 	s.metrics = newMetrics(s)
 	s.server.init(s)
-	o.Workers.OnLost(s.leave)
+	o.Workers.OnLost(s.queueLosses)
 	return s
 }
 
@@ -107,9 +107,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	ticker := s.opts.Clock.NewTicker(lookEvery)
 	defer ticker.Stop()
-	defer s.meet(ctx, nil)
+	defer s.reconcileConnections(ctx, nil)
 	for {
-		s.meet(ctx, s.opts.Members.Peers())
+		s.reconcileConnections(ctx, s.opts.Members.Peers())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -119,8 +119,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// meet opens and closes connections, so that there is one to each member.
-func (s *Service) meet(ctx context.Context, members []Peer) {
+// reconcileConnections opens and closes connections, so that there is one to each member.
+func (s *Service) reconcileConnections(ctx context.Context, members []Peer) {
 	slices.SortFunc(members, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	want := map[string]Peer{}
 	for _, m := range members {

@@ -85,8 +85,8 @@ func (s *server) Relay(stream grpc.BidiStreamingServer[federationv1.RelayRequest
 			case *federationv1.RelayRequest_Complete:
 				relay.Complete(body.Complete.GetClusterId())
 			case *federationv1.RelayRequest_Lost:
-				s.untaken(hello.GetRun(), body.Lost.GetDispatches())
-				s.leftElsewhere(body.Lost)
+				s.releaseUndelivered(hello.GetRun(), body.Lost.GetDispatches())
+				s.handleLost(body.Lost)
 			}
 		}
 	}()
@@ -140,9 +140,9 @@ func (s *server) hello(ctx context.Context, stream grpc.BidiStreamingServer[fede
 	}
 }
 
-// untaken releases the sandboxes of claims whose responses were lost. If a response has not arrived yet, its sandbox is released when it
-// does.
-func (s *server) untaken(run string, numbers []uint64) {
+// releaseUndelivered releases the sandboxes of claims whose responses were lost. If a response has not arrived yet, its sandbox is released
+// when it does.
+func (s *server) releaseUndelivered(run string, numbers []uint64) {
 	for _, number := range numbers[:min(len(numbers), lostBatch)] {
 		id := callID{run, number}
 		s.lost.Add(id, nil)
@@ -158,7 +158,7 @@ func (s *server) settle(id callID) {
 	if g, granted := s.granted.Get(id); granted {
 		s.granted.Remove(id)
 		s.lost.Remove(id)
-		s.service.opts.Workers.Untaken(g.(grant).cluster, g.(grant).sandbox)
+		s.service.opts.Workers.ReleaseUndelivered(g.(grant).cluster, g.(grant).sandbox)
 	}
 }
 
