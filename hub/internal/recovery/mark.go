@@ -23,19 +23,19 @@ type Mark struct {
 	CommitsProof string
 }
 
-// remembered is the relation of a worker's mark to this ledger.
-type remembered string
+// markRelation is the relation of a worker's mark to this ledger.
+type markRelation string
 
 const (
-	isFine   remembered = "Fine"   // this ledger has advanced as far, or is a known replacement of the mark's ledger
-	isBehind remembered = "Behind" // this ledger was once further
-	isOther  remembered = "Other"  // a later ledger of this hub was lost
-	isAlien  remembered = "Alien"  // no secret of this hub made it: both files were lost, or it is made up
+	isFine   markRelation = "Fine"   // this ledger has advanced as far, or is a known replacement of the mark's ledger
+	isBehind markRelation = "Behind" // this ledger was once further
+	isOther  markRelation = "Other"  // a later ledger of this hub was lost
+	isAlien  markRelation = "Alien"  // no secret of this hub made it: both files were lost, or it is made up
 )
 
 // decideMark compares a mark with the ledger (pure). own is the current ledger. at is its progress, read after the mark arrived. The number
 // of commits reveals an etcd that was restored with --bump-revision, which raises its revision beyond any mark.
-func decideMark(own hubstate.Ledger, at store.Position, m hubstate.Mark, proof Verdict) remembered {
+func decideMark(own hubstate.Ledger, at store.Position, m hubstate.Mark, proof Verdict) markRelation {
 	switch {
 	case proof != Proven:
 		return isAlien

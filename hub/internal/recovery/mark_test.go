@@ -19,7 +19,7 @@ func TestDecideMark(t *testing.T) {
 		id       string
 		revision uint64
 		proof    Verdict
-		want     remembered
+		want     markRelation
 		commits  uint64
 	}{
 		"as far":                  {"l2", 10, Proven, isFine, 0},

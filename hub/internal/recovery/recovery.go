@@ -331,7 +331,7 @@ func (s *State) save(ctx context.Context, next hubstate.Ledger) (err error) {
 		}
 	}
 	if s.revision, err = hubstate.SwapLedger(ctx, s.claims, s.revision, next); err != nil {
-		return fmt.Errorf("writing down how far the recovery is: %w", err)
+		return fmt.Errorf("recording the progress of the recovery: %w", err)
 	}
 	s.ledger = next
 	s.publish()
