@@ -62,18 +62,18 @@ type Copy struct {
 
 // Open returns a Copy. If the registry may lack entries of the document, it reads the document and adds them to the registry.
 func Open(ctx context.Context, place Place, claims, registry store.Store, log logr.Logger) (*Copy, error) {
-	w := &Copy{place: place, file: registry, log: log, known: map[string]hubstate.Record{}}
+	c := &Copy{place: place, file: registry, log: log, known: map[string]hubstate.Record{}}
 	ledger, err := hubstate.LoadLedger(ctx, claims)
 	if err != nil {
 		return nil, err
 	}
 	identity, err := hubstate.LoadIdentity(ctx, registry)
 	if err != nil || !wanted(ledger, identity) {
-		return w, err
+		return c, err
 	}
-	seen, err := w.read(ctx)
+	seen, err := c.read(ctx)
 	if errors.Is(err, ErrNone) {
-		return w, nil
+		return c, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("the registry is missing or a backup's, and which clusters were registered cannot be read from %s: %w", place, err)
 	}
@@ -97,10 +97,10 @@ func Open(ctx context.Context, place Place, claims, registry store.Store, log lo
 	log.Info("The registry was missing or a backup's: clusters were added that are known elsewhere", "from", place.String(), "clusters",
 		len(seen.Clusters))
 	// Last, so that a hub that dies before this starts over.
-	if remembered(seen.Ledger, ledger, identity) {
-		return w, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
+	if registryMustName(seen.Ledger, ledger, identity) {
+		return c, hubstate.SaveIdentity(ctx, registry, seen.Ledger)
 	}
-	return w, nil
+	return c, nil
 }
 
 // restoreProofs adds the document's secrets to the registry's.
@@ -115,11 +115,11 @@ func restoreProofs(ctx context.Context, registry store.Store, seen hubstate.Proo
 	return hubstate.SaveProofs(ctx, registry, hubstate.MergeProofs(seen, known))
 }
 
-func (w *Copy) read(ctx context.Context) (document, error) {
+func (c *Copy) read(ctx context.Context) (document, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var seen document
-	data, err := w.place.Read(ctx)
+	data, err := c.place.Read(ctx)
 	if err != nil {
 		return seen, err
 	}
@@ -133,7 +133,7 @@ func (w *Copy) read(ctx context.Context) (document, error) {
 }
 
 // Guard returns a Registry that writes the document before every change that the document covers.
-func (w *Copy) Guard(inner Registry) Registry { return guarded{inner, w} }
+func (c *Copy) Guard(inner Registry) Registry { return guarded{inner, c} }
 
 type guarded struct {
 	Registry
@@ -149,52 +149,52 @@ func (g guarded) Load(ctx context.Context) ([]hubstate.Record, error) {
 }
 
 func (g guarded) Save(ctx context.Context, r hubstate.Record) error {
-	w, next := g.copy, excerpt(r)
-	if w.knows(next) {
+	c, next := g.copy, excerpt(r)
+	if c.knows(next) {
 		return g.Registry.Save(ctx, r)
 	}
-	before := w.swap(next) // first, so that one of many concurrent registrations writes for all
-	w.writing.Lock()
-	err := w.write(ctx)
-	w.writing.Unlock()
+	before := c.swap(next) // first, so that one of many concurrent registrations writes for all
+	c.writing.Lock()
+	err := c.write(ctx)
+	c.writing.Unlock()
 	if err == nil {
 		err = g.Registry.Save(ctx, r)
 	}
 	if err != nil {
 		before.ClusterID = r.ClusterID
-		w.swap(before)
+		c.swap(before)
 	}
 	return err
 }
 
-func (w *Copy) knows(r hubstate.Record) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return reflect.DeepEqual(w.known[r.ClusterID], r)
+func (c *Copy) knows(r hubstate.Record) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return reflect.DeepEqual(c.known[r.ClusterID], r)
 }
 
 // swap replaces an entry and returns the previous one.
-func (w *Copy) swap(r hubstate.Record) hubstate.Record {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := w.known[r.ClusterID]
+func (c *Copy) swap(r hubstate.Record) hubstate.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.known[r.ClusterID]
 	if r.UID == "" && len(r.Forgotten) == 0 {
-		delete(w.known, r.ClusterID)
+		delete(c.known, r.ClusterID)
 	} else {
-		w.known[r.ClusterID] = r
+		c.known[r.ClusterID] = r
 	}
 	return before
 }
 
 // Run follows the registry's ledger entry, and repeats a write that failed or was reverted, until ctx ends.
-func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
-	ticker := c.NewTicker(syncEvery)
+func (c *Copy) Run(ctx context.Context, on clock.WithTicker) error {
+	ticker := on.NewTicker(syncEvery)
 	defer ticker.Stop()
 	for round := 1; ; round++ {
 		if round%verifyEvery == 0 {
-			w.verify(ctx)
+			c.verify(ctx)
 		}
-		w.Sync(ctx)
+		c.Sync(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -204,51 +204,51 @@ func (w *Copy) Run(ctx context.Context, c clock.WithTicker) error {
 }
 
 // verify makes the next write rewrite the document if the place has lost it; because the place reports no replacement or removal.
-func (w *Copy) verify(ctx context.Context) {
+func (c *Copy) verify(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	w.writing.Lock()
-	defer w.writing.Unlock()
-	if data, err := w.place.Read(ctx); err != nil || !bytes.Equal(data, w.written) {
-		w.written = nil
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if data, err := c.place.Read(ctx); err != nil || !bytes.Equal(data, c.written) {
+		c.written = nil
 	}
 }
 
 // Keep writes the document if it has changed.
-func (w *Copy) Keep(ctx context.Context) error {
-	w.writing.Lock()
-	defer w.writing.Unlock()
-	return w.write(ctx)
+func (c *Copy) Keep(ctx context.Context) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.write(ctx)
 }
 
 // Sync writes the document if it has changed. A failure is logged once, and fails later registrations.
-func (w *Copy) Sync(ctx context.Context) {
-	w.writing.Lock()
-	defer w.writing.Unlock()
-	err := w.write(ctx)
-	if failed := err != nil && ctx.Err() == nil; failed != w.failing {
-		if w.failing = failed; failed {
-			w.log.Error(err, "Which clusters are registered cannot be written down apart from the volume; no other can register until it is", "at",
-				w.place.String())
+func (c *Copy) Sync(ctx context.Context) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	err := c.write(ctx)
+	if failed := err != nil && ctx.Err() == nil; failed != c.failing {
+		if c.failing = failed; failed {
+			c.log.Error(err, "Could not write the copy of the registry; no other cluster can register until it is written", "at",
+				c.place.String())
 		} else {
-			w.log.Info("Which clusters are registered is written down apart from the volume again", "at", w.place.String())
+			c.log.Info("The copy of the registry is written again", "at", c.place.String())
 		}
 	}
 }
 
 // write writes the document if it has changed. Called with writing held.
-func (w *Copy) write(ctx context.Context) error {
+func (c *Copy) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	identity, err := hubstate.LoadIdentity(ctx, w.file)
+	identity, err := hubstate.LoadIdentity(ctx, c.file)
 	if err != nil {
 		return err
 	}
-	proofs, err := hubstate.LoadProofs(ctx, w.file)
+	proofs, err := hubstate.LoadProofs(ctx, c.file)
 	if err != nil {
 		return err
 	}
-	authority, _, err := hubstate.LoadAuthority(ctx, w.file)
+	authority, _, err := hubstate.LoadAuthority(ctx, c.file)
 	if err != nil {
 		return err
 	}
@@ -260,22 +260,22 @@ func (w *Copy) write(ctx context.Context) error {
 	if identity != nil {
 		next.Ledger = *identity
 	}
-	w.mu.Lock()
-	for _, id := range slices.Sorted(maps.Keys(w.known)) {
-		next.Clusters = append(next.Clusters, w.known[id])
+	c.mu.Lock()
+	for _, id := range slices.Sorted(maps.Keys(c.known)) {
+		next.Clusters = append(next.Clusters, c.known[id])
 	}
-	w.mu.Unlock()
+	c.mu.Unlock()
 	data, err := json.MarshalIndent(next, "", " ")
 	if err != nil {
 		return fmt.Errorf("encoding which clusters are registered: %w", err)
 	}
-	if bytes.Equal(data, w.written) {
+	if bytes.Equal(data, c.written) {
 		return nil
 	}
-	w.written = nil
-	if err := w.place.Write(ctx, data); err != nil {
-		return fmt.Errorf("writing to %s which clusters are registered: %w", w.place, err)
+	c.written = nil
+	if err := c.place.Write(ctx, data); err != nil {
+		return fmt.Errorf("writing to %s which clusters are registered: %w", c.place, err)
 	}
-	w.written = data
+	c.written = data
 	return nil
 }

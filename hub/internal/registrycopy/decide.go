@@ -25,9 +25,9 @@ func wanted(ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	return registry == nil || ledger != nil && ledger.Restored
 }
 
-// remembered reports whether the registry must name the document's ledger, so that the loss is noticed and no attempt is repeated. It must
-// if nothing else is left, or if the document's ledger is later.
-func remembered(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
+// registryMustName reports whether the registry must name the document's ledger, so that the loss is noticed and no attempt is repeated. It
+// must if nothing else is left, or if the document's ledger is later.
+func registryMustName(seen hubstate.Identity, ledger *hubstate.Ledger, registry *hubstate.Identity) bool {
 	if ledger == nil && registry == nil {
 		return true
 	}

@@ -39,15 +39,15 @@ func TestCompleted(t *testing.T) {
 	}
 }
 
-func TestRemembered(t *testing.T) {
+func TestRegistryMustName(t *testing.T) {
 	ledger := func(epoch int32, restored bool) *hubstate.Ledger {
 		return &hubstate.Ledger{Identity: hubstate.Identity{ID: "a", Epoch: epoch}, Restored: restored}
 	}
 	registry := func(epoch int32) *hubstate.Identity { return &hubstate.Identity{ID: "a", Epoch: epoch} }
 	for name, tc := range map[string]struct {
-		ledger             *hubstate.Ledger
-		registry           *hubstate.Identity
-		wanted, remembered bool // of a copy in epoch 5
+		ledger        *hubstate.Ledger
+		registry      *hubstate.Identity
+		wanted, named bool // of a copy in epoch 5
 	}{
 		"nothing is left":                {nil, nil, true, true},
 		"an earlier ledger alone":        {ledger(4, false), nil, true, true},
@@ -63,8 +63,8 @@ func TestRemembered(t *testing.T) {
 		if got := wanted(tc.ledger, tc.registry); got != tc.wanted {
 			t.Errorf("%s: wanted %t", name, got)
 		}
-		if got := remembered(hubstate.Identity{ID: "b", Epoch: 5}, tc.ledger, tc.registry); got != tc.remembered {
-			t.Errorf("%s: remembered %t", name, got)
+		if got := registryMustName(hubstate.Identity{ID: "b", Epoch: 5}, tc.ledger, tc.registry); got != tc.named {
+			t.Errorf("%s: named %t", name, got)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (s *Secret) Read(ctx context.Context) ([]byte, error) {
 	}
 	var got secretData
 	if err := json.Unmarshal(body, &got); err != nil {
-		return nil, fmt.Errorf("the API server's answer makes no sense: %w", err)
+		return nil, fmt.Errorf("the API server's response is not valid: %w", err)
 	}
 	if len(got.Data[secretKey]) == 0 {
 		return nil, ErrNone
@@ -109,14 +109,14 @@ func (s *Secret) call(ctx context.Context, method string, patch []byte) (body []
 	}
 	request, err := http.NewRequestWithContext(ctx, method, s.url, bytes.NewReader(patch))
 	if err != nil {
-		return nil, 0, fmt.Errorf("asking the API server: %w", err)
+		return nil, 0, fmt.Errorf("calling the API server: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/merge-patch+json")
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return nil, 0, fmt.Errorf("asking the API server: %w", err)
+		return nil, 0, fmt.Errorf("calling the API server: %w", err)
 	}
 	body, err = io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	return body, answer.StatusCode, errors.Join(err, answer.Body.Close())
@@ -129,7 +129,7 @@ func refusal(code int, body []byte) error {
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-		return fmt.Errorf("the API server answered %d: %s", code, status.Message)
+		return fmt.Errorf("the API server returned %d: %s", code, status.Message)
 	}
-	return fmt.Errorf("the API server answered %d", code)
+	return fmt.Errorf("the API server returned %d", code)
 }
