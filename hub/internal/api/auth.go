@@ -24,9 +24,9 @@ import (
 	"navix.sh/atoll/pkg/tally"
 )
 
-// maxGuests bounds the conversations with sandboxes that the caller with one key has at a time. Each costs the hub up to 0.5 MiB of buffers
-// and windows (I14).
-const maxGuests = 512
+// maxConversations bounds the conversations with sandboxes that the caller with one key has at a time. Each costs the hub up to 0.5 MiB of
+// buffers and windows (I14).
+const maxConversations = 512
 
 // rereadEvery is the interval at which the keys file is read again. The file is polled, not watched; because a mounted Secret changes by a
 // swap of links.
@@ -40,12 +40,12 @@ type Authenticator struct {
 	clock clock.WithTicker
 	log   logr.Logger
 
-	converse Converse        // nil: maxGuests is the only limit
+	converse Converse        // nil: maxConversations is the only limit
 	changed  <-chan struct{} // signals that permissions have changed; nil: never
 
-	mu     sync.Mutex
-	guests map[*guest]struct{}
-	seats  *tally.Tally[string] // number of guests, by the name of their key
+	mu            sync.Mutex
+	openRequests  map[*openRequest]struct{}
+	conversations *tally.Tally[string] // open conversations, by the name of their key
 }
 
 // AuthOptions configure an Authenticator.
@@ -69,7 +69,7 @@ type Converse func(principal.Principal) (header map[string]string, leave func(),
 func NewAuth(o AuthOptions) *Authenticator {
 	a := &Authenticator{
 		may: o.Authorizer, file: o.Keys, clock: o.Clock, log: o.Log, changed: o.Changed, converse: o.Converse,
-		guests: map[*guest]struct{}{}, seats: tally.New[string](maxGuests),
+		openRequests: map[*openRequest]struct{}{}, conversations: tally.New[string](maxConversations),
 	}
 	chain := access.Chain{}
 	if o.Keys != nil {
@@ -92,8 +92,8 @@ func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authen
 	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
 }
 
-// Run applies changes of the keys file, and ends requests that are no longer permitted, until ctx ends. Guests with API keys are reviewed
-// at once; because a review of the others may wait for an API server.
+// Run applies changes of the keys file, and ends requests that are no longer permitted, until ctx ends. Requests with API keys are
+// reviewed at once; because a review of the others may wait for an API server.
 func (a *Authenticator) Run(ctx context.Context) error {
 	due := make(chan struct{}, 1) // a review of the others
 	var others sync.WaitGroup
@@ -104,7 +104,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-due:
-				a.review(ctx, func(g *guest) bool { return !g.hasKey() })
+				a.review(ctx, func(g *openRequest) bool { return !g.hasKey() })
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		case due <- struct{}{}:
 		default: // a review is due already
 		}
-		a.review(ctx, (*guest).hasKey)
+		a.review(ctx, (*openRequest).hasKey)
 	}
 }
 
@@ -205,7 +205,7 @@ func authorize(ctx context.Context, may access.Authorizer, who *access.Identity,
 		return principal.Principal{}, err
 	}
 	if seen := principal.Of(who, looking.Permission, look); !seen.Same(p.As(looking.Permission)) {
-		p = p.Looking(seen)
+		p = p.WithSeeing(seen)
 	}
 	return p, nil
 }
@@ -259,10 +259,10 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	m := access.OfMethod(info.FullMethod)
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
-	// The stream is registered as a guest before its key is checked, so that a revocation in the meantime is noticed.
-	g := &guest{token: token, method: m, end: end}
+	// The stream is registered as an open request before its key is checked, so that a revocation in the meantime is noticed.
+	g := &openRequest{token: token, method: m, end: end}
 	defer a.enter(g)()
-	p, err := a.admit(ctx, g.given.by(a.may, false), token, m)
+	p, err := a.admit(ctx, g.lastGrants.recording(a.may, false), token, m)
 	if err != nil {
 		return err
 	}
@@ -291,27 +291,27 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		// The request is registered as a guest before its key is checked, so that a revocation in the meantime is noticed.
+		// The request is registered as an open request before its key is checked, so that a revocation in the meantime is noticed.
 		m := ofHandler(next)
-		g := &guest{token: token, method: m, end: end}
+		g := &openRequest{token: token, method: m, end: end}
 		defer a.enter(g)()
-		p, err := a.admit(ctx, g.given.by(a.may, false), token, m)
+		p, err := a.admit(ctx, g.lastGrants.recording(a.may, false), token, m)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return
 		}
-		p = p.Noting()
+		p = p.WithReached()
 		a.admitted(g, p)
 		refuse := func(err error) {
 			audit.NoteRefusal(ctx, audit.As(p.Identity), err)
 			problem.FromError(err).Write(w)
 		}
-		if !a.seats.Enter(p.Name) {
-			refuse(problem.New(problem.RateLimited, "%s has %d conversations already", p.Identity.Caller(), maxGuests).
+		if !a.conversations.Enter(p.Name) {
+			refuse(problem.New(problem.RateLimited, "%s has %d conversations already", p.Identity.Caller(), maxConversations).
 				WithRetryAfter(time.Second))
 			return
 		}
-		defer a.seats.Leave(p.Name)
+		defer a.conversations.Leave(p.Name)
 		if a.converse != nil {
 			header, leave, err := a.converse(p)
 			for name, value := range header {

@@ -126,7 +126,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 			}
 			_, err = auth.file.reread()
 			must.Succeed(t, err)
-			auth.review(t.Context(), (*guest).hasKey)
+			auth.review(t.Context(), (*openRequest).hasKey)
 			if c.ends {
 				<-talk.cut
 			} else {
@@ -138,8 +138,8 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 				talk.Close(nil)
 			}
 			<-over
-			if len(auth.guests) != 0 || auth.seats.Len() != 0 {
-				t.Error("a guest that has left is remembered (I10)")
+			if len(auth.openRequests) != 0 || auth.conversations.Len() != 0 {
+				t.Error("a request that has ended is remembered (I10)")
 			}
 		})
 	}
@@ -182,21 +182,21 @@ func converse(t *testing.T, auth *Authenticator, token string) (talk *conversati
 func reviewed(t *testing.T, auth *Authenticator) (cause error) {
 	t.Helper()
 	auth.mu.Lock()
-	for g := range auth.guests {
+	for g := range auth.openRequests {
 		end := g.end
 		g.end = func(err error) { cause = err; end(err) }
 	}
 	auth.mu.Unlock()
-	auth.review(t.Context(), (*guest).hasKey)
+	auth.review(t.Context(), (*openRequest).hasKey)
 	return cause
 }
 
-// watching begins a watch, which is a guest until its end.
+// watching begins a watch, which is an open request until its end.
 func watching(t *testing.T, auth *Authenticator, token string) (p principal.Principal, end func()) {
 	t.Helper()
-	g := &guest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
+	g := &openRequest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
 	end = auth.enter(g)
-	p, err := auth.admit(t.Context(), g.given.by(auth.may, false), token, g.method)
+	p, err := auth.admit(t.Context(), g.lastGrants.recording(auth.may, false), token, g.method)
 	must.Succeed(t, err)
 	auth.admitted(g, p)
 	return p, end
@@ -478,12 +478,12 @@ func TestAReviewWaitsForNoOtherGuest(t *testing.T) {
 		defer leave()
 		ended := make(chan error, 1)
 		auth.mu.Lock()
-		for g := range auth.guests {
+		for g := range auth.openRequests {
 			g.end = func(err error) { ended <- err }
 		}
 		auth.mu.Unlock()
 		for _, shown := range []string{"of a cluster", "paced"} {
-			g := &guest{token: shown, end: func(err error) { t.Errorf("it ended: %v", err) }}
+			g := &openRequest{token: shown, end: func(err error) { t.Errorf("it ended: %v", err) }}
 			g.method = access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)
 			defer auth.enter(g)()
 			auth.admitted(g, p)
@@ -502,7 +502,7 @@ func TestAReviewWaitsForNoOtherGuest(t *testing.T) {
 		must.Succeed(t, err)
 		changed <- struct{}{}
 		if err := <-ended; problem.FromError(err).Reason != problem.Unauthenticated {
-			t.Errorf("a guest whose key is taken away ended with %v", err)
+			t.Errorf("a request whose key is taken away ended with %v", err)
 		}
 		others.respond <- struct{}{}
 		others.respond <- struct{}{}
@@ -582,7 +582,7 @@ func TestI14EachKeyHasItsConversations(t *testing.T) {
 	}
 	var under sync.WaitGroup
 	var open []*conversation
-	for range maxGuests {
+	for range maxConversations {
 		under.Go(func() { visit(greedy) })
 		open = append(open, <-h.opened)
 	}
@@ -615,8 +615,8 @@ func (u unchecked) Authenticate(context.Context, string) (*access.Identity, erro
 	return nil, problem.New(problem.Reason(u), "the token is not checked")
 }
 
-// A guest whose token cannot be checked goes on until it expires. Where too many others are checked, which a caller could send, it ends
-// sooner.
+// An open request whose token cannot be checked goes on until it expires. Where too many others are checked, which a caller could send, it
+// ends sooner.
 func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
 	for _, c := range []struct {
 		reason problem.Reason
@@ -630,10 +630,10 @@ func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
 	} {
 		clk := clocktesting.NewFakeClock(time.Now())
 		auth := NewAuth(AuthOptions{Others: []access.Authenticator{unchecked(c.reason)}, Clock: clk, Log: testlog.New(t)})
-		g := &guest{token: "of a cluster", method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)}
+		g := &openRequest{token: "of a cluster", method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)}
 		who := &access.Identity{Name: "ann", Team: "red", Namespaces: []string{"a"}, Roles: []string{"viewer"}}
 		who.Expires = new(clk.Now().Add(time.Hour))
-		p, err := authorize(t.Context(), g.given.by(auth.may, false), who, g.method)
+		p, err := authorize(t.Context(), g.lastGrants.recording(auth.may, false), who, g.method)
 		must.Succeed(t, err)
 		auth.admitted(g, p)
 		clk.Step(c.after)

@@ -48,7 +48,7 @@ func (p Principal) OnFailure(f func(error)) {
 }
 
 func (p Principal) allAsked() (out []*asked) {
-	for _, one := range []*Principal{&p, p.look} {
+	for _, one := range []*Principal{&p, p.seeing} {
 		if one != nil && one.asked != nil {
 			out = append(out, one.asked)
 		}

@@ -24,14 +24,14 @@ func TestFingerprint(t *testing.T) {
 	for name, other := range map[string]Principal{
 		"another name": of("b", "red", whole), "another team": of("a", "blue", whole), "another namespace": of("a", "red"),
 		"one Env": of("a", "red", narrow), "another permission": of("a", "red", whole).As(access.Permission{Resource: access.Clusters}),
-		"seen elsewhere": of("a", "red", whole).Looking(of("a", "red", narrow)), "no credentials": From(t.Context()),
+		"seen elsewhere": of("a", "red", whole).WithSeeing(of("a", "red", narrow)), "no credentials": From(t.Context()),
 	} {
 		if other.Fingerprint() == one || other.Fingerprint() == "" {
 			t.Errorf("%s: the fingerprint is %q", name, other.Fingerprint())
 		}
 	}
 	asked := Of(&access.Identity{Name: "a"}, permission, access.Grant{Ask: func(string) (bool, error) { return true, nil }})
-	if got := asked.Fingerprint() + of("a", "red", whole).Looking(asked).Fingerprint(); got != "" {
+	if got := asked.Fingerprint() + of("a", "red", whole).WithSeeing(asked).Fingerprint(); got != "" {
 		t.Errorf("a caller whose rights are asked elsewhere has %q", got)
 	}
 }

@@ -37,11 +37,11 @@ type Principal struct {
 
 	// narrow restricts the caller further than teams and namespaces can: to Envs, clusters, and teams in some namespaces. Nil: no further
 	// restriction.
-	narrow []access.Scope
-	ask    func(namespace string) bool // see access.Grant; nil: narrow is complete
-	asked  *asked                      // errors of ask
-	look   *Principal                  // where the caller may see sandboxes; nil: where this Principal permits it
-	met    *met                        // what the caller reached; nil: not recorded
+	narrow  []access.Scope
+	ask     func(namespace string) bool // see access.Grant; nil: narrow is complete
+	asked   *asked                      // errors of ask
+	seeing  *Principal                  // where the caller may see sandboxes; nil: where this Principal permits it
+	reached *reached                    // what the caller reached; nil: not recorded
 }
 
 type contextKey struct{}
@@ -111,16 +111,16 @@ func (p Principal) As(other access.Permission) Principal {
 	return p
 }
 
-// Looking returns the principal with the places where the caller may see sandboxes, which may be more than where it may change them.
-func (p Principal) Looking(look Principal) Principal {
-	p.look = &look
+// WithSeeing returns the principal with the places where the caller may see sandboxes, which may be more than where it may change them.
+func (p Principal) WithSeeing(look Principal) Principal {
+	p.seeing = &look
 	return p
 }
 
-// Look returns the principal for seeing sandboxes.
-func (p Principal) Look() Principal {
-	if p.look != nil {
-		return *p.look
+// Seeing returns the principal for seeing sandboxes.
+func (p Principal) Seeing() Principal {
+	if p.seeing != nil {
+		return *p.seeing
 	}
 	return p
 }
@@ -169,7 +169,7 @@ func (p Principal) SeesCluster(id string) bool {
 
 // Restricted reports whether the caller may not see everything.
 func (p Principal) Restricted() bool {
-	return !p.AllTeams || p.User != "" || !p.AllNamespaces || p.narrow != nil || p.look != nil && p.look.Restricted()
+	return !p.AllTeams || p.User != "" || !p.AllNamespaces || p.narrow != nil || p.seeing != nil && p.seeing.Restricted()
 }
 
 // Sees reports whether the caller may see a sandbox.
@@ -263,7 +263,7 @@ func (p Principal) CheckClaim(team, namespace, env string) error {
 // CheckCluster returns an error for a cluster that is not the caller's.
 func (p Principal) CheckCluster(id string) error {
 	if p.SeesCluster(id) {
-		p.met.cluster(id)
+		p.reached.cluster(id)
 		return nil
 	}
 	return p.forbidden("cluster " + id)
@@ -288,7 +288,7 @@ func (p Principal) CheckParts(namespace, env string, clusters []string) error {
 // Check returns an error for a sandbox that the caller may see but may not use this method on.
 func (p Principal) Check(s *sandboxv1.Sandbox) error {
 	if p.Sees(s) {
-		p.met.sandbox(s)
+		p.reached.sandbox(s)
 		return nil
 	}
 	return p.forbidden("sandbox " + s.GetId() + " in namespace " + s.GetNamespace())
@@ -309,8 +309,8 @@ func (p Principal) wanted() string {
 // Fingerprint returns equal strings for two principals that are the Same. It returns "" if an Authorizer decides for each call.
 func (p Principal) Fingerprint() string {
 	look := ""
-	if p.look != nil {
-		if look = p.look.Fingerprint(); look == "" {
+	if p.seeing != nil {
+		if look = p.seeing.Fingerprint(); look == "" {
 			return ""
 		}
 	}
@@ -332,12 +332,12 @@ func (p Principal) Fingerprint() string {
 // Same reports whether two principals have the same permissions, as far as is known without asking an Authorizer. It ignores when they
 // expire.
 func (p Principal) Same(other Principal) bool {
-	asks := (p.ask == nil) == (other.ask == nil) && (p.look == nil) == (other.look == nil)
-	if !asks || p.look != nil && !p.look.Same(*other.look) {
+	asks := (p.ask == nil) == (other.ask == nil) && (p.seeing == nil) == (other.seeing == nil)
+	if !asks || p.seeing != nil && !p.seeing.Same(*other.seeing) {
 		return false
 	}
 	for _, one := range []*Principal{&p, &other} {
-		one.ask, one.look, one.asked, one.met = nil, nil, nil, nil
+		one.ask, one.seeing, one.asked, one.reached = nil, nil, nil, nil
 		one.Expires, one.Identity = nil, endless(one.Identity)
 	}
 	return reflect.DeepEqual(p, other)

@@ -34,7 +34,7 @@ func TestWhatOneMayNotSeeIsNotThere(t *testing.T) {
 	} {
 		p := access.Permission{Resource: access.Sandboxes, Verb: "delete"}
 		look := access.Permission{Resource: access.Sandboxes, Verb: "get"}
-		caller := principal.Of(c.who, p, policy.Grant(c.who, p)).Looking(principal.Of(c.who, look, policy.Grant(c.who, look)))
+		caller := principal.Of(c.who, p, policy.Grant(c.who, p)).WithSeeing(principal.Of(c.who, look, policy.Grant(c.who, look)))
 		ctx := principal.With(t.Context(), caller)
 		_, err := f.hub.Release(ctx, made.GetId())
 		if reasonOf(err) != c.reason {

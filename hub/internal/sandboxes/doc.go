@@ -16,7 +16,7 @@
 //   - A list merges the pages of all clusters, and a page may be short. A cluster that is silent for 3 s is named, and delays no other
 //     (I7): TestListMergesInOrder, TestEndedSandboxesOfAllClustersArePaged. Its live sandboxes are listed as last known:
 //     TestSandboxesOfADeadWorkerAreListedAsLastKnown.
-//   - A cluster is also named if its page token does not advance; because callers would loop: TestAPageThatDoesNotGoOnIsNone.
+//   - A cluster is also named if its page token does not advance; because callers would loop: TestAPageTokenMustAdvance.
 //   - A page has the order of its request, and its token is valid for that request only: TestListsInOtherOrders.
 //   - A watch shows the same sandboxes as a list: TestAWatchShowsWhatItsCallerMaySee. Package watch documents its cost.
 //   - A refresh asks each cluster to replace its own members, and takes the cluster's name from its certificate (I12): TestRefreshEnv.

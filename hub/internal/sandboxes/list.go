@@ -47,7 +47,7 @@ func (s *Service) List(ctx context.Context, in *sandboxv1.ListSandboxesRequest) 
 	case errors.Is(err, context.Canceled):
 		return nil, err
 	case err != nil:
-		return nil, problem.New(problem.Deadline, "the call's own deadline passed before all clusters answered")
+		return nil, problem.New(problem.Deadline, "the call's own deadline passed before all clusters responded")
 	}
 	out := merge(pages, query, principal.From(ctx))
 	query.MaskAll(out.Sandboxes)

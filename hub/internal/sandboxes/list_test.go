@@ -99,7 +99,7 @@ func TestEndedSandboxesOfAllClustersArePaged(t *testing.T) {
 }
 
 // A worker whose page token does not advance is named as missing, and its callers do not loop.
-func TestAPageThatDoesNotGoOnIsNone(t *testing.T) {
+func TestAPageTokenMustAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, map[string]int32{"east": 1})
 		token := "01hzzzzzzzzzzzzzzzzzzz0001-east"

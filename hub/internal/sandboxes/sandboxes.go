@@ -91,7 +91,7 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 	if err != nil {
 		return nil, err
 	}
-	if !principal.From(ctx).Look().SeesCluster(cluster) {
+	if !principal.From(ctx).Seeing().SeesCluster(cluster) {
 		return nil, noSandbox(id) // whether or not there is such a cluster, or it is away
 	}
 	sandbox, unsure := s.claims.Ended(ctx, id)
@@ -106,13 +106,13 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 			if unsure != nil && problem.FromError(err).Reason == problem.NotFound {
 				return nil, unsure // the ledger may have its record
 			}
-			if problem.FromError(err).Reason == problem.NotFound && principal.From(ctx).Look().Restricted() {
+			if problem.FromError(err).Reason == problem.NotFound && principal.From(ctx).Seeing().Restricted() {
 				err = noSandbox(id) // the same error as for a sandbox that the caller may not see
 			}
 			return nil, err
 		}
 	}
-	if !principal.From(ctx).Look().Sees(sandbox) {
+	if !principal.From(ctx).Seeing().Sees(sandbox) {
 		return nil, noSandbox(id)
 	}
 	return sandbox, nil
@@ -170,7 +170,7 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 		// Team and user of a sandbox never change, so checking first is safe.
 		sandbox, err := s.Get(ctx, id)
 		if err != nil && silent(err) {
-			sandbox, err = s.remembered(ctx, cluster, id, err)
+			sandbox, err = s.lastKnown(ctx, cluster, id, err)
 		}
 		if err != nil {
 			return "", nil, err
@@ -189,9 +189,9 @@ func (s *Service) find(ctx context.Context, id string) (cluster string, ended *s
 	return cluster, ended, err
 }
 
-// remembered returns a sandbox of a cluster that does not respond: its last known state, or the record of its claim. If there is neither,
+// lastKnown returns a sandbox of a cluster that does not respond: its last known state, or the record of its claim. If there is neither,
 // it returns the cluster's error.
-func (s *Service) remembered(ctx context.Context, cluster, id string, away error) (*sandboxv1.Sandbox, error) {
+func (s *Service) lastKnown(ctx context.Context, cluster, id string, away error) (*sandboxv1.Sandbox, error) {
 	var sandbox *sandboxv1.Sandbox
 	if s.known != nil {
 		sandbox = s.known.Get(cluster, id)
@@ -205,7 +205,7 @@ func (s *Service) remembered(ctx context.Context, cluster, id string, away error
 	switch {
 	case sandbox == nil:
 		return nil, away
-	case !principal.From(ctx).Look().Sees(sandbox):
+	case !principal.From(ctx).Seeing().Sees(sandbox):
 		return nil, noSandbox(id)
 	}
 	return sandbox, nil
@@ -216,26 +216,26 @@ func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest)
 	if err := validate.Update(r).Err(); err != nil {
 		return nil, err
 	}
-	return s.tell(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
+	return s.callCluster(ctx, r.GetId(), &federationv1.Dispatch{Call: &federationv1.Dispatch_Update{Update: r}})
 }
 
 // Touch records activity of a sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
+	return s.callCluster(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Touch{Touch: &sandboxv1.TouchSandboxRequest{Id: id}}})
 }
 
 // Pause frees the CPU of a sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Pause(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
+	return s.callCluster(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Pause{Pause: &sandboxv1.PauseSandboxRequest{Id: id}}})
 }
 
 // Resume restores the CPU of a paused sandbox, on its cluster. For an ended sandbox it returns the record.
 func (s *Service) Resume(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	return s.tell(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
+	return s.callCluster(ctx, id, &federationv1.Dispatch{Call: &federationv1.Dispatch_Resume{Resume: &sandboxv1.ResumeSandboxRequest{Id: id}}})
 }
 
-// tell requests a change from a sandbox's cluster.
-func (s *Service) tell(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
+// callCluster sends a call about a sandbox to its cluster. For an ended sandbox it returns the record.
+func (s *Service) callCluster(ctx context.Context, id string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
 	cluster, ended, err := s.find(ctx, id)
 	if err != nil || ended != nil {
 		return ended, err

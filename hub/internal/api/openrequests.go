@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// reviewsAtOnce bounds the guests that are reviewed at a time; because each review may wait for an API server for seconds.
+	// reviewsAtOnce bounds the open requests that are reviewed at a time; because each review may wait for an API server for seconds.
 	reviewsAtOnce = 16
-	// unprovedFor is how long a guest may continue if its token is not checked because too many other tokens are; because a caller could send
-	// those.
+	// unprovedFor is how long an open request may continue if its token is not checked because too many other tokens are; because a caller
+	// could send those.
 	unprovedFor = 2 * time.Minute
 )
 
-// guest is a request that may last longer than its key.
-type guest struct {
-	token  string
-	method access.Method
-	end    context.CancelCauseFunc
-	as     *principal.Principal // the principal it was admitted as; nil: it is not admitted yet
-	given  given                // the last results of each Authorizer
-	proved time.Time            // when its token was last known to be valid
+// openRequest is a request that may last longer than its key.
+type openRequest struct {
+	token      string
+	method     access.Method
+	end        context.CancelCauseFunc
+	as         *principal.Principal // the principal it was admitted as; nil: it is not admitted yet
+	lastGrants lastGrants           // the last results of each Authorizer
+	proved     time.Time            // when its token was last known to be valid
 }
 
-// hasKey reports whether a guest uses an API key, which no other system has to check.
-func (g *guest) hasKey() bool { return strings.HasPrefix(g.token, access.TokenPrefix) }
+// hasKey reports whether an open request uses an API key, which no other system has to check.
+func (g *openRequest) hasKey() bool { return strings.HasPrefix(g.token, access.TokenPrefix) }
 
-func (a *Authenticator) enter(g *guest) (leave func()) {
+func (a *Authenticator) enter(g *openRequest) (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.guests[g] = struct{}{}
+	a.openRequests[g] = struct{}{}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.guests, g)
+		delete(a.openRequests, g)
 	}
 }
 
-// admitted records the principal that a guest was admitted as.
-func (a *Authenticator) admitted(g *guest, p principal.Principal) {
+// admitted records the principal that an open request was admitted as.
+func (a *Authenticator) admitted(g *openRequest, p principal.Principal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g.as, g.proved = &p, a.clock.Now()
@@ -56,18 +56,18 @@ func (a *Authenticator) admitted(g *guest, p principal.Principal) {
 
 // review ends requests whose keys have expired, were revoked, or have fewer permissions, conversations whose caller may no longer reach the
 // sandbox or cluster, and streams whose keys have other permissions. While an Authorizer does not respond, its last result counts.
-func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
+func (a *Authenticator) review(ctx context.Context, which func(*openRequest) bool) {
 	a.mu.Lock()
-	guests := make(map[*guest]*principal.Principal, len(a.guests))
-	for g := range a.guests {
+	requests := make(map[*openRequest]*principal.Principal, len(a.openRequests))
+	for g := range a.openRequests {
 		if which(g) {
-			guests[g] = g.as
+			requests[g] = g.as
 		}
 	}
 	a.mu.Unlock()
 	var group errgroup.Group
 	group.SetLimit(reviewsAtOnce)
-	for g, as := range guests { // without the lock; because other systems check some tokens
+	for g, as := range requests { // without the lock; because other systems check some tokens
 		group.Go(func() error {
 			if err := a.check(ctx, g, as); err != nil && ctx.Err() == nil {
 				g.end(err)
@@ -78,8 +78,8 @@ func (a *Authenticator) review(ctx context.Context, which func(*guest) bool) {
 	_ = group.Wait()
 }
 
-// check returns why a guest that was admitted as a principal may not continue, or nil if it may.
-func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Principal) error {
+// check returns why an open request that was admitted as a principal may not continue, or nil if it may.
+func (a *Authenticator) check(ctx context.Context, g *openRequest, as *principal.Principal) error {
 	away := func(err error) bool { // it does not respond, or checks no more tokens for now
 		return err != nil && slices.Contains([]problem.Reason{problem.Unavailable, problem.RateLimited}, problem.FromError(err).Reason)
 	}
@@ -105,8 +105,8 @@ func (a *Authenticator) check(ctx context.Context, g *guest, as *principal.Princ
 	default:
 		g.proved = a.clock.Now()
 	}
-	p, err := authorize(ctx, g.given.by(a.may, true), who, g.method)
-	if err == nil && !p.Still(*as) {
+	p, err := authorize(ctx, g.lastGrants.recording(a.may, true), who, g.method)
+	if err == nil && !p.MayContinue(*as) {
 		return problem.New(problem.Unavailable, "what %s may do has changed; call again", who.Caller()).WithRetryAfter(time.Second)
 	}
 	return err

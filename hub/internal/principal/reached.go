@@ -12,14 +12,14 @@ import (
 	"navix.sh/atoll/pkg/access"
 )
 
-// met records what a caller reached in a conversation: one sandbox, or one cluster. The copies of a Principal share it.
-type met struct {
+// reached records what a caller reached in a conversation: one sandbox, or one cluster. The copies of a Principal share it.
+type reached struct {
 	mu       sync.Mutex
 	box      *sandboxv1.Sandbox // its place, team and user; nil: none
 	clusters []string
 }
 
-func (m *met) sandbox(s *sandboxv1.Sandbox) {
+func (m *reached) sandbox(s *sandboxv1.Sandbox) {
 	if m == nil {
 		return
 	}
@@ -30,7 +30,7 @@ func (m *met) sandbox(s *sandboxv1.Sandbox) {
 	}
 }
 
-func (m *met) cluster(id string) {
+func (m *reached) cluster(id string) {
 	if m == nil {
 		return
 	}
@@ -41,33 +41,33 @@ func (m *met) cluster(id string) {
 	}
 }
 
-// Noting returns the principal of a conversation, which records for Still what the caller reaches.
-func (p Principal) Noting() Principal {
-	p.met = &met{}
+// WithReached returns the principal of a conversation, which records for MayContinue what the caller reaches.
+func (p Principal) WithReached() Principal {
+	p.reached = &reached{}
 	return p
 }
 
-// Still reports whether a caller, whose principal is now p, may continue what it began as before. A conversation may continue while its
-// sandbox or cluster is the caller's. If nothing was recorded, everything that before covers must still be permitted. Other calls may
+// MayContinue reports whether a caller, whose principal is now p, may continue what it began as before. A conversation may continue while
+// its sandbox or cluster is the caller's. If nothing was recorded, everything that before covers must still be permitted. Other calls may
 // continue while the caller has the same permissions.
-func (p Principal) Still(before Principal) bool {
-	if before.met == nil {
+func (p Principal) MayContinue(before Principal) bool {
+	if before.reached == nil {
 		return p.Same(before)
 	}
-	before.met.mu.Lock()
-	box, clusters := before.met.box, slices.Clone(before.met.clusters)
-	before.met.mu.Unlock()
+	before.reached.mu.Lock()
+	box, clusters := before.reached.box, slices.Clone(before.reached.clusters)
+	before.reached.mu.Unlock()
 	switch {
 	case box == nil && len(clusters) == 0 && before.ask != nil:
 		return true // a principal that asks an Authorizer reaches nothing without a record
 	case !reflect.DeepEqual(unbound(p.Identity), unbound(before.Identity)):
 		return false
 	case box == nil && len(clusters) == 0:
-		return p.covers(before) && p.Look().covers(before.Look())
+		return p.covers(before) && p.Seeing().covers(before.Seeing())
 	case len(clusters) > 0 && p.Team != before.Team:
 		return false // a cluster knows the caller by its team as well
 	}
-	return (box == nil || p.Look().Sees(box) && p.Sees(box)) &&
+	return (box == nil || p.Seeing().Sees(box) && p.Sees(box)) &&
 		!slices.ContainsFunc(clusters, func(id string) bool { return !p.SeesCluster(id) })
 }
 

@@ -22,8 +22,8 @@ func TestStill(t *testing.T) {
 	in := func(namespaces ...string) access.Grant {
 		return access.Grant{Scopes: []access.Scope{{Namespaces: namespaces}}}
 	}
-	cluster, sandbox := of(nil, on("east")).Noting(), of(nil, in("n")).Noting()
-	asked := of(nil, access.Grant{Ask: func(namespace string) (bool, error) { return namespace == "n", nil }}).Noting()
+	cluster, sandbox := of(nil, on("east")).WithReached(), of(nil, in("n")).WithReached()
+	asked := of(nil, access.Grant{Ask: func(namespace string) (bool, error) { return namespace == "n", nil }}).WithReached()
 	if err := cluster.CheckCluster("east"); err != nil {
 		t.Fatal(err)
 	}
@@ -36,19 +36,19 @@ func TestStill(t *testing.T) {
 		now, before Principal
 		want        bool
 	}{
-		"the same cluster":         {of(nil, on("east")), cluster, true},
-		"one more cluster":         {of(nil, on("east", "west")), cluster, true},
-		"another cluster":          {of(nil, on("west")), cluster, false},
-		"other groups":             {of([]string{"g"}, on("east")), cluster, false},
-		"one more namespace":       {of(nil, in("m", "n")), sandbox, true},
-		"another namespace":        {of(nil, in("m")), sandbox, false},
-		"who was asked has no say": {of(nil, in("m")), asked, false},
-		"nothing was met":          {of(nil, in("n")), of(nil, in("n")).Noting(), true},
-		"nothing was met, other":   {of(nil, in("m")), of(nil, in("n")).Noting(), false},
-		"a watch":                  {of(nil, in("n")), of(nil, in("n")), true},
-		"a watch, more than it is": {of(nil, in("m", "n")), of(nil, in("n")), false},
+		"the same cluster":           {of(nil, on("east")), cluster, true},
+		"one more cluster":           {of(nil, on("east", "west")), cluster, true},
+		"another cluster":            {of(nil, on("west")), cluster, false},
+		"other groups":               {of([]string{"g"}, on("east")), cluster, false},
+		"one more namespace":         {of(nil, in("m", "n")), sandbox, true},
+		"another namespace":          {of(nil, in("m")), sandbox, false},
+		"who was asked has no say":   {of(nil, in("m")), asked, false},
+		"nothing was reached":        {of(nil, in("n")), of(nil, in("n")).WithReached(), true},
+		"nothing was reached, other": {of(nil, in("m")), of(nil, in("n")).WithReached(), false},
+		"a watch":                    {of(nil, in("n")), of(nil, in("n")), true},
+		"a watch, more than it is":   {of(nil, in("m", "n")), of(nil, in("n")), false},
 	} {
-		if got := c.now.Still(c.before); got != c.want {
+		if got := c.now.MayContinue(c.before); got != c.want {
 			t.Errorf("%s: it goes on: %t", name, got)
 		}
 	}
@@ -86,22 +86,22 @@ func TestStillWithMore(t *testing.T) {
 		"one user":                       {of(func(i *access.Identity) { i.TenantUser = "ann" }, scope), false},
 		"another key":                    {of(func(i *access.Identity) { i.Name, i.Key = "other", "other" }, scope), false},
 	} {
-		met, unmet := of(nil, scope).Noting(), of(nil, scope).Noting()
-		if err := met.Check(&sandboxv1.Sandbox{Namespace: "n", Env: "py", ClusterId: "east", Team: "red"}); err != nil {
+		reached, unreached := of(nil, scope).WithReached(), of(nil, scope).WithReached()
+		if err := reached.Check(&sandboxv1.Sandbox{Namespace: "n", Env: "py", ClusterId: "east", Team: "red"}); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.now.Still(met); got != c.want {
+		if got := c.now.MayContinue(reached); got != c.want {
 			t.Errorf("%s: with a sandbox it goes on: %t", name, got)
 		}
-		if got := c.now.Still(unmet); got != c.want {
+		if got := c.now.MayContinue(unreached); got != c.want {
 			t.Errorf("%s: without a note it goes on: %t", name, got)
 		}
 	}
-	one, both := of(nil, narrow).Noting(), of(nil, scope, access.Scope{Namespaces: []string{"m"}}).Noting()
-	if !of(nil, scope).Still(one) || !of(nil, narrow, access.Scope{Namespaces: []string{"m"}}).Still(one) {
+	one, both := of(nil, narrow).WithReached(), of(nil, scope, access.Scope{Namespaces: []string{"m"}}).WithReached()
+	if !of(nil, scope).MayContinue(one) || !of(nil, narrow, access.Scope{Namespaces: []string{"m"}}).MayContinue(one) {
 		t.Error("one that is bound to an Env and a cluster ends with more")
 	}
-	if of(nil, scope).Still(both) || !of(nil, scope, access.Scope{Namespaces: []string{"m"}}, narrow).Still(both) {
+	if of(nil, scope).MayContinue(both) || !of(nil, scope, access.Scope{Namespaces: []string{"m"}}, narrow).MayContinue(both) {
 		t.Error("one with two namespaces goes on with one of them, or ends with an Env more")
 	}
 	many := access.Scope{Namespaces: []string{"m", "n"}, Envs: []string{"m/go", "n/py", "o/x"}, Clusters: []string{"east", "west"}}
@@ -109,18 +109,18 @@ func TestStillWithMore(t *testing.T) {
 		return access.Scope{Namespaces: []string{namespace}, Envs: []string{namespace + "/" + env}, Clusters: clusters}
 	}
 	split := []access.Scope{part("n", "py", "east"), part("n", "py", "west"), part("m", "go", "east", "west")}
-	if !of(nil, split...).Still(of(nil, many).Noting()) || of(nil, split[1:]...).Still(of(nil, many).Noting()) {
+	if !of(nil, split...).MayContinue(of(nil, many).WithReached()) || of(nil, split[1:]...).MayContinue(of(nil, many).WithReached()) {
 		t.Error("one with several Envs and clusters ends once each is in a scope of its own, or goes on without one of them")
 	}
-	cluster := of(nil, access.Scope{AllNamespaces: true, Whole: true}).Noting()
+	cluster := of(nil, access.Scope{AllNamespaces: true, Whole: true}).WithReached()
 	if err := cluster.CheckCluster("east"); err != nil {
 		t.Fatal(err)
 	}
 	wider := func(i *access.Identity) { i.Roles, i.AllNamespaces = []string{access.Admin}, true }
-	if !of(wider, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
+	if !of(wider, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).MayContinue(cluster) {
 		t.Error("one with a cluster ends with more")
 	}
-	if of(blue, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).Still(cluster) {
+	if of(blue, access.Scope{AllNamespaces: true, AllTeams: true, Whole: true}).MayContinue(cluster) {
 		t.Error("one with a cluster, which knows teams as groups, goes on for another team")
 	}
 }
@@ -145,7 +145,7 @@ func TestSettle(t *testing.T) {
 		"all are asked, refused":        {sure, true, refused, refused},
 		"one is away, refused":          {part, true, refused, away},
 		"one is away, missing":          {part, false, missing, away},
-		"away for who may see, refused": {sure.Looking(part), true, refused, away},
+		"away for who may see, refused": {sure.WithSeeing(part), true, refused, away},
 		"one is away, wrong":            {part, true, other, other},
 		"one is away, changed":          {part, true, nil, nil},
 		"one is away, read":             {part, false, nil, nil},

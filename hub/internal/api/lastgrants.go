@@ -9,11 +9,11 @@ import (
 	"navix.sh/atoll/pkg/access"
 )
 
-// given holds the last result of each Authorizer for a guest. A review uses it for an Authorizer that does not respond, and for no other;
-// because permissions that others withdraw meanwhile must end.
-type given struct {
+// lastGrants holds the last result of each Authorizer for an open request. A review uses it for an Authorizer that does not respond, and
+// for no other; because permissions that others withdraw meanwhile must end.
+type lastGrants struct {
 	mu   sync.Mutex
-	last map[question]*gift
+	last map[question]*lastGrant
 }
 
 type question struct {
@@ -21,54 +21,55 @@ type question struct {
 	permission access.Permission
 }
 
-// gift is the last result of one Authorizer for one permission.
-type gift struct {
+// lastGrant is the last result of one Authorizer for one permission.
+type lastGrant struct {
 	mu        sync.Mutex
 	scopes    []access.Scope
 	asks      bool   // it decides for each namespace
 	namespace string // the namespace that it permitted last; empty: none
 }
 
-func (g *given) of(q question) *gift {
+func (g *lastGrants) of(q question) *lastGrant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.last == nil {
-		g.last = map[question]*gift{}
+		g.last = map[question]*lastGrant{}
 	}
 	if g.last[q] == nil {
-		g.last[q] = &gift{}
+		g.last[q] = &lastGrant{}
 	}
 	return g.last[q]
 }
 
-// by returns an Authorizer that records the results of those in may. With recall, it repeats the last result of one that does not respond.
-func (g *given) by(may access.Authorizer, recall bool) access.Authorizer {
+// recording returns an Authorizer that records the results of those in may. With recall, it repeats the last result of one that does not
+// respond.
+func (g *lastGrants) recording(may access.Authorizer, recall bool) access.Authorizer {
 	all, ok := may.(access.Either)
 	if !ok {
 		all = access.Either{may}
 	}
 	out := make(access.Either, len(all))
 	for i, one := range all {
-		out[i] = giver{given: g, may: one, place: i, recall: recall}
+		out[i] = recordingAuthorizer{grants: g, may: one, place: i, recall: recall}
 	}
 	return out
 }
 
-// giver wraps one of the Authorizers of a guest.
-type giver struct {
-	given  *given
+// recordingAuthorizer wraps one of the Authorizers of an open request.
+type recordingAuthorizer struct {
+	grants *lastGrants
 	may    access.Authorizer
 	place  int
 	recall bool
 }
 
 // Authorize implements access.Authorizer.
-func (a giver) Authorize(ctx context.Context, who *access.Identity, p access.Permission) (access.Grant, error) {
+func (a recordingAuthorizer) Authorize(ctx context.Context, who *access.Identity, p access.Permission) (access.Grant, error) {
 	grant, err := a.may.Authorize(ctx, who, p)
 	if err != nil && !a.recall {
 		return access.Grant{}, err
 	}
-	last := a.given.of(question{a.place, p})
+	last := a.grants.of(question{a.place, p})
 	last.mu.Lock()
 	defer last.mu.Unlock()
 	if err != nil {
@@ -86,7 +87,7 @@ func (a giver) Authorize(ctx context.Context, who *access.Identity, p access.Per
 	return grant, nil
 }
 
-func (g *gift) noting(ask func(namespace string) (bool, error), recall bool) func(namespace string) (bool, error) {
+func (g *lastGrant) noting(ask func(namespace string) (bool, error), recall bool) func(namespace string) (bool, error) {
 	return func(namespace string) (bool, error) {
 		held, err := ask(namespace)
 		g.mu.Lock()
