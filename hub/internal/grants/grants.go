@@ -181,7 +181,7 @@ func (s *Service) apply(events []store.Event) {
 			continue
 		case !e.Deleted:
 			if err := next.put(e.Entry); err != nil {
-				s.opts.Log.Error(err, "An entry of keys and roles was not taken up")
+				s.opts.Log.Error(err, "Could not read an entry of keys and roles; the previous one stays")
 			}
 		case isKey:
 			delete(next.keys, name)
@@ -216,7 +216,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	store.KeepFollowing(ctx, s.opts.Clock, shared, prefix, s.load, s.apply, func(err error) {
-		s.opts.Log.Info("Keys and roles are as last read", "error", err.Error())
+		s.opts.Log.Info("Could not follow keys and roles in the store; the last state is used", "error", err.Error())
 	})
 }
 

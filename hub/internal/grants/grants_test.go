@@ -534,7 +534,7 @@ func TestLimits(t *testing.T) {
 	_, leave, err = s.Converse(principal.Principal{Team: "red"})
 	must.Succeed(t, err)
 	leave()
-	if len(s.limiter.talks) != 0 {
+	if len(s.limiter.conversations) != 0 {
 		t.Error("a team without conversations is remembered (I10)")
 	}
 }

@@ -52,12 +52,12 @@ func (h holder) String() string {
 
 // limiter holds the counts.
 type limiter struct {
-	clock clock.PassiveClock
-	mu    *sync.Mutex
-	rates map[holder]*rate
-	talks map[holder]int32
-	live  map[holder]int32 // the last count, plus later claims
-	until time.Time        // end of the use of the count
+	clock         clock.PassiveClock
+	mu            *sync.Mutex
+	rates         map[holder]*rate
+	conversations map[holder]int32
+	live          map[holder]int32 // the last count, plus later claims
+	until         time.Time        // end of the use of the count
 }
 
 // rate holds the claims of a holder.
@@ -69,7 +69,7 @@ type rate struct {
 }
 
 func newLimiter(c clock.PassiveClock) limiter {
-	return limiter{clock: c, mu: &sync.Mutex{}, rates: map[holder]*rate{}, talks: map[holder]int32{}, live: map[holder]int32{}}
+	return limiter{clock: c, mu: &sync.Mutex{}, rates: map[holder]*rate{}, conversations: map[holder]int32{}, live: map[holder]int32{}}
 }
 
 // limited is a holder with its limits.
@@ -289,28 +289,28 @@ func (s *Service) Converse(p principal.Principal) (header map[string]string, lea
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range limits {
-		if !within(l.talks[one.holder], one.Conversations) {
-			return l.talksLeft(limits), nil, problem.New(problem.Quota, "%s has %d conversations with sandboxes, and may have %d", one.holder,
-				l.talks[one.holder],
-				one.Conversations).WithRetryAfter(time.Second)
+		if !within(l.conversations[one.holder], one.Conversations) {
+			return l.conversationsLeft(limits), nil, problem.New(problem.Quota,
+				"%s has %d conversations with sandboxes, and may have %d", one.holder, l.conversations[one.holder], one.Conversations).
+				WithRetryAfter(time.Second)
 		}
 	}
 	for _, one := range limits {
-		l.talks[one.holder]++
+		l.conversations[one.holder]++
 	}
-	return l.talksLeft(limits), func() {
+	return l.conversationsLeft(limits), func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, one := range limits {
-			if l.talks[one.holder]--; l.talks[one.holder] == 0 {
-				delete(l.talks, one.holder)
+			if l.conversations[one.holder]--; l.conversations[one.holder] == 0 {
+				delete(l.conversations, one.holder)
 			}
 		}
 	}, nil
 }
 
-// talksLeft returns the header lines of conversations, or nil without limits. Called with the lock held.
-func (l *limiter) talksLeft(limits []limited) map[string]string {
+// conversationsLeft returns the header lines of conversations, or nil without limits. Called with the lock held.
+func (l *limiter) conversationsLeft(limits []limited) map[string]string {
 	var policy, left []string
 	for _, one := range limits {
 		if one.Conversations == 0 {
@@ -318,7 +318,7 @@ func (l *limiter) talksLeft(limits []limited) map[string]string {
 		}
 		name := `"` + one.kind + `-conversations"`
 		policy = append(policy, fmt.Sprintf("%s;q=%d", name, one.Conversations))
-		left = append(left, fmt.Sprintf("%s;r=%d", name, max(0, one.Conversations-l.talks[one.holder])))
+		left = append(left, fmt.Sprintf("%s;r=%d", name, max(0, one.Conversations-l.conversations[one.holder])))
 	}
 	if policy == nil {
 		return nil
@@ -382,7 +382,7 @@ func (s *Service) use(h holder, limits *limits, team string) *sandboxv1.QuotaUse
 	l := &s.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	used.LiveSandboxes, used.Conversations = l.live[h], l.talks[h]
+	used.LiveSandboxes, used.Conversations = l.live[h], l.conversations[h]
 	if r := l.rates[h]; r != nil {
 		r.turn(l.clock.Now())
 		used.ClaimsPerSecond = float64(max(r.now, r.before))

@@ -129,7 +129,7 @@ func (a AccessAPI) CheckAccess(ctx context.Context, in *sandboxv1.CheckAccessReq
 			return nil, err
 		}
 		if in.GetWho() {
-			return &sandboxv1.CheckAccessResponse{Subjects: s.who(q, reach)}, nil
+			return &sandboxv1.CheckAccessResponse{Subjects: s.subjectsWith(q, reach)}, nil
 		}
 		if who, err = s.subject(in.GetSubject()); err != nil {
 			return nil, err
@@ -231,8 +231,8 @@ func (s *Service) subject(in *sandboxv1.Subject) (*access.Identity, error) {
 
 const subjectKinds = "User, Group, Key or Team"
 
-// who lists the subjects that may do something: subjects of bindings, and keys with such scopes.
-func (s *Service) who(q access.Query, reach access.Reach) []*sandboxv1.Subject {
+// subjectsWith lists the subjects that may do something: subjects of bindings, and keys with such scopes.
+func (s *Service) subjectsWith(q access.Query, reach access.Reach) []*sandboxv1.Subject {
 	known := s.state.Load()
 	out := known.policy.Who(q, reach)
 	add := func(who *access.Identity) {
