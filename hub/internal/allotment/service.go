@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	office = "allotments"
+	leadership = "allotments" // name by which replicas elect the one that divides
 	// again is the pause after a failure of the store.
 	again = time.Second
 )
@@ -86,7 +86,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer parts.Wait()
 	parts.Go(func() { s.follow(ctx, shared) })
 	for ctx.Err() == nil {
-		if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
+		if err := shared.Lead(ctx, leadership, s.lead); errors.Is(err, store.ErrClosed) {
 			return nil
 		}
 		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
@@ -106,7 +106,7 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 		return err
 	}
 	store.KeepFollowing(ctx, s.opts.Clock, shared, bookPrefix, load, s.apply, func(err error) {
-		s.opts.Log.Info("What is shown of allotments is as last read", "error", err.Error())
+		s.opts.Log.Info("Could not follow allotments in the store; the last state is shown", "error", err.Error())
 	})
 }
 

@@ -35,7 +35,7 @@ var errToken = status.Error(codes.PermissionDenied,
 	"the invitation is not valid: there is none, it has expired, it was used, or it is for another cluster; `atollctl cluster invite` "+
 		"makes one")
 
-var errBusy = status.Error(codes.Unavailable, "the hub cannot write down that the cluster joins, try again later")
+var errBusy = status.Error(codes.Unavailable, "the hub cannot record that the cluster joins, try again later")
 
 // Join issues the first certificate of a cluster that has an invitation, or holds the request until it is approved.
 func (a *Authority) Join(ctx context.Context, remote string, r *federationv1.JoinRequest) (*federationv1.JoinResponse, error) {
@@ -90,7 +90,7 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 	case errors.Is(err, errFull):
 		return nil, status.Error(codes.ResourceExhausted, "too many clusters wait for an approval")
 	case err != nil:
-		a.opts.Log.Error(err, "Writing down that a cluster joins", "cluster", r.GetClusterId())
+		a.opts.Log.Error(err, "Recording that a cluster joins", "cluster", r.GetClusterId())
 		return nil, errBusy
 	case !granted:
 		return &federationv1.JoinResponse{RetryAfter: durationpb.New(askAgain)}, nil
@@ -108,7 +108,7 @@ func (a *Authority) join(ctx context.Context, remote string, r *federationv1.Joi
 	}
 	if scope != nil {
 		if err := a.dropScopes(ctx, func(i hubstate.Invitation) bool { return i.ID == t.ID }); err != nil {
-			a.opts.Log.Error(err, "Writing down that a cluster has the scope of its invitation", "cluster", r.GetClusterId())
+			a.opts.Log.Error(err, "Recording that a cluster has the scope of its invitation", "cluster", r.GetClusterId())
 			return nil, errBusy
 		}
 	}

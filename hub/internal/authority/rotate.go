@@ -22,11 +22,11 @@ import (
 // rotateEvery is the interval at which a rotation checks whether it can continue.
 const rotateEvery = time.Second
 
-// office is the name of the leadership of the replica that drives rotations.
-const office = "authority"
+// leadership is the name by which replicas elect the one that drives rotations.
+const leadership = "authority"
 
 // ErrGiven reports that the operator provides the CA, so the hub creates none.
-var ErrGiven = errors.New("the CA is the operator's: give a newer one as --ca-cert-file and start the hub anew")
+var ErrGiven = errors.New("the CA is the operator's: give a newer one as --ca-cert-file and restart the hub")
 
 // ErrOtherStep reports that the rotation is not at the step to skip, which has ended or has not begun.
 var ErrOtherStep = errors.New("the rotation is at another step")
@@ -79,7 +79,7 @@ func (a *Authority) Run(ctx context.Context) error {
 		return nil
 	}
 	go a.follow(ctx, shared)
-	if err := shared.Lead(ctx, office, a.drive); err != nil && ctx.Err() == nil {
+	if err := shared.Lead(ctx, leadership, a.drive); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil

@@ -60,7 +60,7 @@ func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructure
 	if err != nil {
 		return err
 	}
-	return s.tell(ctx, ref, o, conditions(o.GetGeneration(), refused, standing))
+	return s.writeConditions(ctx, ref, o, conditions(o.GetGeneration(), refused, standing))
 }
 
 func (s *Source) by(o *unstructured.Unstructured) string { return cmp.Or(author(o), "kubernetes") }
@@ -87,8 +87,8 @@ func (s *Source) finalize(ctx context.Context, ref manifest.Ref, o *unstructured
 	return nil
 }
 
-// tell writes the conditions of an object if they differ.
-func (s *Source) tell(ctx context.Context, ref manifest.Ref, o *unstructured.Unstructured, want []metav1.Condition) error {
+// writeConditions writes the conditions of an object if they differ.
+func (s *Source) writeConditions(ctx context.Context, ref manifest.Ref, o *unstructured.Unstructured, want []metav1.Condition) error {
 	body := status(o, want, s.opts.Clock.Now())
 	if body == nil {
 		return nil

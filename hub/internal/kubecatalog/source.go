@@ -31,7 +31,7 @@ import (
 
 const (
 	fieldManager = "atoll-catalog"
-	office       = "catalogue" // name of the leadership
+	leadership   = "catalogue" // name by which replicas elect the one that reconciles
 
 	workers     = 4
 	callTimeout = 10 * time.Second
@@ -114,7 +114,7 @@ func (s *Source) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if !several {
 			s.lead(ctx)
-		} else if err := shared.Lead(ctx, office, s.lead); errors.Is(err, store.ErrClosed) {
+		} else if err := shared.Lead(ctx, leadership, s.lead); errors.Is(err, store.ErrClosed) {
 			return nil
 		}
 		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
@@ -134,7 +134,7 @@ func (s *Source) identify(ctx context.Context) bool {
 			s.uid.Store(&uid)
 			return true
 		}
-		s.opts.Log.Info("The catalogue is given to no cluster yet: the hub's own cluster cannot be asked", "error", err.Error())
+		s.opts.Log.Info("The catalogue is delivered to no cluster yet: the uid of the hub's own cluster could not be read", "error", err.Error())
 		_ = wallclock.Sleep(ctx, s.opts.Clock, again)
 	}
 	return false
@@ -161,7 +161,7 @@ func (s *Source) lead(ctx context.Context) {
 			}
 		}
 		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			s.opts.Log.Info("The hub's own cluster does not tell of its objects, yet", "kind", kind, "error", err.Error())
+			s.opts.Log.Info("Could not watch the objects of the hub's own cluster; it is tried again", "kind", kind, "error", err.Error())
 		})
 		if err == nil {
 			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, v any) { enqueue(v) }})
@@ -232,6 +232,6 @@ func (s *Source) one(ctx context.Context, q queue, ref manifest.Ref, known cache
 		q.Forget(ref)
 		return
 	}
-	s.opts.Log.Info("An object of the hub's own cluster was not taken up, yet", "object", ref.String(), "error", err.Error())
+	s.opts.Log.Info("Could not reconcile an object of the hub's own cluster; it is tried again", "object", ref.String(), "error", err.Error())
 	q.AddRateLimited(ref)
 }
