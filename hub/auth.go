@@ -52,7 +52,7 @@ func (o *authOptions) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.audiences, "auth-kubernetes-audiences", nil,
 		"audiences of which a cluster's token has one, so that a token for its API server is none for the hub; default: the API server's")
 	flags.DurationVar(&o.ttl, "auth-kubernetes-ttl", kubeaccess.DefaultTTL,
-		"how long what the cluster has permitted is cached, and what it has not, a third of it")
+		"how long a permission of the cluster is cached; a refusal is cached for a third of it")
 }
 
 func (o *authOptions) validate() error {

@@ -56,8 +56,8 @@ func rewriteCommand() *cobra.Command {
 	var plain bool
 	cmd := &cobra.Command{
 		Use:   "rewrite --data-dir DIR --encryption-key-file FILE",
-		Short: "Write the files of a hub that does not run anew, encrypted with the first key alone, or plain",
-		Long: `Write the files of a hub that does not run anew, encrypted with the first key alone, or plain.
+		Short: "Rewrite the files of a stopped hub, encrypted with the first key alone, or plain",
+		Long: `Rewrite the files of a stopped hub, encrypted with the first key alone, or plain.
 
 A running hub does this by itself, record by record, and leaves old versions of records in the free space of its files. This
 command leaves none: use it when a key has become known. --plain decrypts, for a hub without --encryption-key-file.`,

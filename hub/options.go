@@ -76,7 +76,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 			"beside --tls-ca-file, or in the data directory without one, if that can be written")
 	flags.StringVar(&o.encryptionKeys, "encryption-key-file", "",
 		encryptionKeyUsage+"; a change is taken up, and what was encrypted with other keys is encrypted anew")
-	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait for a hub on its way out to let go of the store")
+	flags.DurationVar(&o.lockWait, "store-lock-wait", 15*time.Second, "how long to wait until another hub that stops has released the store")
 	o.authOptions.bind(flags)
 	flags.StringVar(&o.tls.Cert, "tls-cert-file", "",
 		"the hub's certificate, with the URI name spiffe://atoll.navix.sh/hub; default: the hub has a CA of its own and issues it")

@@ -125,9 +125,9 @@ func (p *probes) ready(ctx context.Context, alone bool) (degraded, err error) {
 	case err == nil:
 		return nil, nil
 	case !p.shared || alone:
-		return nil, fmt.Errorf("the store does not answer: %w", err)
+		return nil, fmt.Errorf("the store does not respond: %w", err)
 	case lasting >= avoidAfter && p.othersServe != nil && p.othersServe():
-		return nil, fmt.Errorf("the store has not answered for %s, and does to other replicas: %w", lasting.Round(time.Second), err)
+		return nil, fmt.Errorf("the store has not responded for %s, and does to other replicas: %w", lasting.Round(time.Second), err)
 	default:
 		return err, nil
 	}

@@ -41,7 +41,7 @@ func (h *hub) openStore(ctx context.Context, clk clock.PassiveClock, o *options)
 			case !locked && !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil || clk.Now().After(until):
 				return opened, err
 			case locked:
-				h.log.Info("Waiting for another hub to let go of the store", "error", err.Error())
+				h.log.Info("Waiting for another hub to release the store", "error", err.Error())
 			default:
 				h.log.Info("Waiting for the store", "error", err.Error())
 			}

@@ -62,7 +62,7 @@ func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispa
 	case errors.Is(err, ErrNotConnected):
 		return nil, problem.New(problem.Unavailable, "cluster %s is not connected", cluster).WithRetryAfter(problem.RetrySoon)
 	case err != nil:
-		return nil, problem.New(problem.Unavailable, "cluster %s did not answer: %w", cluster, err).WithRetryAfter(problem.RetrySoon)
+		return nil, problem.New(problem.Unavailable, "cluster %s did not respond: %w", cluster, err).WithRetryAfter(problem.RetrySoon)
 	case answer.GetDisposition() == federationv1.Disposition_STALE_SESSION:
 		return nil, problem.New(problem.Unavailable, "cluster %s is changing leaders", cluster).WithRetryAfter(problem.RetrySoon)
 	case answer.GetError() != nil:
@@ -84,11 +84,11 @@ func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Di
 // and for a sandbox that is too large to store (I14).
 func Stamp(sandbox *sandboxv1.Sandbox, cluster string) error {
 	if from, ok := validate.ClusterOf(sandbox.GetId()); !ok || from != cluster {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox id %q, which is not one of its own", cluster,
+		return problem.New(problem.Internal, "cluster %s returned sandbox id %q, which is not one of its own", cluster,
 			validate.Clip(sandbox.GetId()))
 	}
 	if size := proto.Size(sandbox); size > maxSandbox {
-		return problem.New(problem.Internal, "cluster %s answered with sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size,
+		return problem.New(problem.Internal, "cluster %s returned sandbox %s of %d bytes, want at most %d", cluster, sandbox.GetId(), size,
 			maxSandbox)
 	}
 	sandbox.ClusterId, sandbox.StaleAge = cluster, nil
