@@ -22,14 +22,18 @@ func (d Decision) OK() bool { return d.Index >= 0 }
 // A key holds all policies that are not a matter of degree, most significant first, so that one comparison applies them in
 // order:
 //
-//	bits 56–58 tier, above it one bit for clusters that are the last choice
-//	bits 32–55 affinity
+//	bits 61–63 free
+//	bit 60     the cluster is the last choice
+//	bit 59     free
+//	bits 56–58 tier
+//	bits 32–55 the caller's order of clusters
 //	bits 0–31  priority
 const (
 	tierShift     = 56
+	tierMask      = 7
 	lastChoiceBit = 1 << 60
-	affinityShift = 32
-	maxAffinity   = 1<<24 - 1
+	orderShift    = 32
+	maxOrder      = 1<<24 - 1
 	noKey         = math.MaxUint64
 )
 
@@ -77,7 +81,7 @@ func Pick(req *Request, view *View, rnd uint64) Decision {
 	}
 	return Decision{
 		Index:      lead.index,
-		Tier:       Tier(lead.key >> tierShift & 7),
+		Tier:       Tier(lead.key >> tierShift & tierMask),
 		LastChoice: lead.key&lastChoiceBit != 0,
 		Reason:     reasonAhead(lead.key, lead.second, lead.merit, lead.runnerUp),
 	}
@@ -141,7 +145,7 @@ func (v *View) assess(req *Request, selective bool, i int) verdict {
 	case h.flags&flagUsable == 0:
 		got.tier, got.reason = NoTier, unusable(v.Candidate(i).Member().State)
 	case selective:
-		got.key |= req.affinity(h.cluster.ID) << affinityShift
+		got.key |= req.callerOrder(h.cluster.ID) << orderShift
 		got.reason = req.mismatch(v.Candidate(i))
 	case h.flags&flagDefaultShape == 0:
 		got.reason = req.mismatch(v.Candidate(i))
@@ -200,7 +204,7 @@ func reasonAhead(best, second uint64, bestMerit, secondMerit int32) Reason {
 		return FresherCluster
 	case differ>>tierShift != 0:
 		return BetterTier
-	case differ>>affinityShift != 0:
+	case differ>>orderShift != 0:
 		return PreferredByCall
 	case differ != 0:
 		return LowerPriority

@@ -91,10 +91,10 @@ func shapeMismatch(r *Request, has *segment.Shape, of *segment.Segment) Reason {
 	return ""
 }
 
-// affinity returns the cluster's position in the caller's order. Clusters that are not in it come last.
-func (r *Request) affinity(cluster string) uint64 {
+// callerOrder returns the cluster's position in the caller's order. Clusters that are not in it come last.
+func (r *Request) callerOrder(cluster string) uint64 {
 	if i := slices.Index(r.Clusters, cluster); i >= 0 {
-		return uint64(min(i, maxAffinity))
+		return uint64(min(i, maxOrder))
 	}
-	return uint64(min(len(r.Clusters), maxAffinity))
+	return uint64(min(len(r.Clusters), maxOrder))
 }

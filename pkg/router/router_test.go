@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"navix.sh/atoll/pkg/segment"
 )
@@ -450,6 +451,13 @@ func TestReplace(t *testing.T) {
 		if !slices.Equal(got.hot, want.hot) || !slices.Equal(got.segments, want.segments) {
 			t.Fatalf("replaced from %d:\n%+v\nmade anew:\n%+v", at, got, want)
 		}
+	}
+}
+
+// Two candidates fit into a cache line; because a pick reads all of them.
+func TestTwoCandidatesFitIntoACacheLine(t *testing.T) {
+	if size := unsafe.Sizeof(hot{}); size != 32 {
+		t.Errorf("a candidate takes %d bytes", size)
 	}
 }
 

@@ -166,6 +166,7 @@ func withRoom[R any](of func(*R) ([]hot, []*segment.Segment)) *View {
 	return &v.View
 }
 
+// hot has 32 bytes, and no room left but in flags.
 type hot struct {
 	cluster  *Cluster
 	inFlight *atomic.Int32

@@ -322,3 +322,23 @@ func TestEdge(t *testing.T) {
 		}
 	}
 }
+
+func TestFree(t *testing.T) {
+	for _, c := range []struct {
+		idle     int32
+		claiming uint16
+		inFlight int32
+		want     int32
+	}{
+		{idle: 5, want: 5},
+		{idle: 5, inFlight: 3, want: 2},
+		{idle: 5, inFlight: 3, claiming: 2, want: 4},
+		{idle: 5, inFlight: 1, claiming: 3, want: 5},
+		{idle: 2, inFlight: 5, want: -3},
+	} {
+		m := Member{ReadyIdle: c.idle, Claiming: c.claiming}
+		if got := m.Free(c.inFlight); got != c.want {
+			t.Errorf("%+v: %d free", c, got)
+		}
+	}
+}

@@ -96,13 +96,8 @@ func refused(ctx context.Context, o, before manifest.Object) error {
 }
 
 // open lists the reserved keys that users may set. The clusters' admission policies have the same list.
-var settableKeys = []string{
-	v1alpha1.RecyclePolicyAnnotationKey, v1alpha1.AllowDrainAnnotationKey, v1alpha1.EgressAnnotationKey, v1alpha1.AllowedImagesAnnotationKey,
-	v1alpha1.AllowedContainersAnnotationKey, v1alpha1.SandboxTemplateDocsAnnotationKey,
-	//nolint:staticcheck // manifests of before have it
-	v1alpha1.SandboxTemplatePoolDocsAnnotationKey,
-	v1alpha1.CatalogRolloutAnnotationKey, v1alpha1.CatalogAnnotationKey, v1alpha1.LabelSyncSource, // the last two are dropped
-}
+var settableKeys = append(slices.Clone(v1alpha1.UserAnnotationKeys),
+	v1alpha1.CatalogRolloutAnnotationKey, v1alpha1.CatalogAnnotationKey, v1alpha1.LabelSyncSource) // the last two are dropped
 
 func isReserved(key string) bool {
 	return (strings.HasPrefix(key, "agentbox.navix.sh/") || strings.HasPrefix(key, "agentbox.io/")) && !slices.Contains(settableKeys, key)

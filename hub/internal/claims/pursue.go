@@ -187,7 +187,7 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 					return view, picked, false
 				}
 			}
-			if picked = p.pick(ctx, view); picked.OK() && picked.Tier < router.CanGrow {
+			if picked = p.pick(ctx, view); picked.OK() && picked.Tier.Idle() {
 				return view, picked, p.busy != nil
 			}
 		}
