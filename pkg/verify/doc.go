@@ -41,4 +41,6 @@
 //	    unique, and stays; incarnations are the cluster's
 //	I13 idle Pods have their template's identity only, and no        files and processes: e2e/kubelet
 //	    container that a tenant had in an earlier look
+//	I14 nothing                                                      fair shares: e2e/adversary, e2e/bench
+//	I15 nothing, but for the ids of I1 and the keys of I2            lies: e2e/adversary
 package verify
