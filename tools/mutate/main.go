@@ -151,7 +151,7 @@ func unleash(tree string, t target, workers int, list bool) (r report, err error
 	if err := wrapGo(filepath.Join(tree, "bin")); err != nil {
 		return r, err
 	}
-	args := append([]string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "20", "--silent"},
+	args := append([]string{"unleash", "--output", out, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "6", "--silent"},
 		kinds...)
 	for _, not := range except(dir, t.files) {
 		args = append(args, "--exclude-files", not)
