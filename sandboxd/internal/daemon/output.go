@@ -96,8 +96,9 @@ func (o *output) write(ctx context.Context, from stream, data []byte) {
 	o.mu.Unlock()
 }
 
-// drain waits, after a process has ended, until all of its output is written and read is closed. It stops waiting after a pause in which no
-// write waits for readers, or in which more than most bytes were written: only the process's children can have written these.
+// drain waits, after a process has ended, until all of its output is written and read is closed. It stops at the end of a pause if no write
+// waits for readers, or if the bytes written since the call exceed the parameter most: only the process's children can have written that
+// many.
 func (o *output) drain(read <-chan struct{}, most int) {
 	o.mu.Lock()
 	most += o.total

@@ -213,7 +213,7 @@ func (w *watcher) keep(event *filesystemv1.FilesystemEvent) {
 	w.waiting = append(w.waiting, event)
 }
 
-// fetch returns the stored events. A loss is reported by the next call.
+// fetch returns the stored events. A loss is reported after all events before it were fetched.
 func (w *watcher) fetch() ([]*filesystemv1.FilesystemEvent, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -202,7 +202,7 @@ type acrossStreams struct {
 	ledger         atomic.Pointer[federationv1.LedgerMark] // the latest mark that the hub sent; nil without one
 	allotted       bool                                    // the hub divides maxReplicas, as stored
 	retired        []*conversations                        // of streams that ended for a new certificate
-	lockedOut      string                                  // hash of the CAs from the hub that do not accept its own certificate
+	lockedOut      string                                  // hash of the CAs that a hub sent and that do not accept that hub's certificate
 }
 
 // New returns an Agent. cached reads from informers, live does not.

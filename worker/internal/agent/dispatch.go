@@ -136,7 +136,8 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 	return nil
 }
 
-// deliver passes an answer to the stream. If the stream has ended, deliver releases the sandbox, which no caller receives.
+// deliver passes an answer to the stream. If the stream has ended, deliver releases the sandbox of a claim without a key, because no caller
+// asks for it again.
 func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	select {
 	case u.answers <- o:
@@ -147,7 +148,8 @@ func (u *uplink) deliver(ctx context.Context, o answeredDispatch) {
 	}
 }
 
-// answer sends an answer; send calls it. If it fails, no caller has received the answer, and the sandbox is released.
+// answer sends an answer; send calls it. If it fails, no caller has received the answer, and the sandbox of a claim without a key is
+// released.
 func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 	if c := o.dispatch.GetClaim(); c != nil && o.maybeTaken() {
 		r := c.GetRequest()

@@ -40,8 +40,8 @@
 //
 // A Pod that looks idle in a restored etcd may run a sandbox.
 //
-//   - The hub's Welcome reports that etcd's revision went back. Then all idle Pods are replaced. Claims wait for that, and at most 2 s for
-//     the Welcome (I8): TestI1NothingIsServedBeforeTheHubsWordOnEtcd.
+//   - The hub's Welcome reports whether etcd's revision went back. If it did, all idle Pods are replaced. Claims wait for that, and at most
+//     2 s for the Welcome (I8): TestI1NothingIsServedBeforeTheHubsWordOnEtcd.
 //   - During a term, a restore shows in Pods (package inventory), in the revision, or in a heartbeat of the hub; because the revision shows
 //     it only until new writes exceed the old one. Claims are refused, idle Pods replaced, and the process ends; because its caches are
 //     wrong: TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.
@@ -63,8 +63,8 @@
 //
 //   - Changes are collected for 100 ms. An edge (ready idle from or to 0, saturated on or off) is sent at once.
 //   - At most 16 reports are unacknowledged: TestCredit.
-//   - A stream's first report has the key index. It is complete, unless the hub still has a view of this term that it acknowledged; then it
-//     has only the differences: TestAStreamResumes.
+//   - A stream's first report has the key index. It is complete, unless the hub has the view of this term that a hub acknowledged last;
+//     then it has only the differences: TestAStreamResumes.
 //   - The index is sent again when a sandbox appears that this leader did not write; because the write of an earlier leader may take effect
 //     late, and only the hub knows that its claim was canceled since: TestI2ASandboxThatALateWriteMadeIsNamed. The next such index follows
 //     after 30 s at the earliest, with a growing pause: TestI14LateWritesCostFewIndexes.

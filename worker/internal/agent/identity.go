@@ -98,7 +98,8 @@ func (p *papers) accept() {
 	}
 }
 
-// take queues a frame for read, which must not wait. It drops a frame that does not fit; the hub sends it again on the next stream.
+// take queues a frame. read calls it, and must not wait: a frame that does not fit is dropped, and the hub sends it again on the next
+// stream.
 func (p *papers) take(frame *federationv1.HubFrame) {
 	select {
 	case p.in <- frame:

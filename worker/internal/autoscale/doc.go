@@ -3,10 +3,10 @@
 // Package autoscale carries out, in one cluster, the decisions of pkg/scalepolicy about the scaling groups of its Envs.
 //
 // In: Envs, pools, Pods, claim queues, refused Pods. Out: replicas of members, marks on idle Pods, status.autoscaling, the annotation
-// last-sandbox-create-time, and an Outlook for the agent: which members can grow, and how long the others are saturated.
+// last-sandbox-create-time, and an Outlook for the agent: which members can grow, and how long each is saturated.
 //
-// It runs on the leader, and reconciles whole Envs, because groups share ceilings. It decides after each change, when a decision depends on
-// time, and every 10 s. It decides at most every 250 ms, except for a first claim.
+// It runs on the leader, and reconciles whole Envs, because groups share ceilings. It decides after each change, when time changes a
+// decision, and every 10 s. It decides at most every 250 ms, except for a first claim.
 //
 //   - Only package pool deletes Pods. This package marks idle Pods and lowers replicas after their window; a claim clears the mark. If it
 //     comes after that, replicas are raised again; the pool waits 10 s for this: TestAMarkedPodThatIsClaimedIsKept,
@@ -31,5 +31,6 @@
 //   - I10: enabled groups' pools and idle Pods bound the memory: TestMemoryIsBoundedByPools.
 //   - I11: times start at the API server's and advance monotonically: TestSteadyTimeDoesNotStep, TestTimesAreWrittenByTheServersClock. At a
 //     start, a time in the future becomes the present and runs down: TestTimesInTheFutureRunDown.
-//   - I11: a mark's age starts when this process first sees it, so it is at most one window late. A Pod's idle time is on the Pod.
+//   - I11: a mark's age counts from when this process first sees it, so its window ends at most one window late. A Pod's idle time is on
+//     the Pod.
 package autoscale

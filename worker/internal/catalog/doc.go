@@ -15,8 +15,8 @@
 //     conflict, which is reported with its owner, and nothing is written: TestAConflictIsKept.
 //   - An object carries the catalogue's id and its revision as an annotation. An older revision is refused (I4), and so is another
 //     catalogue's object: TestI4OlderRevisionsAndOtherCatalogues.
-//   - Only objects with this catalogue's id are removed (I5), and none of whose spec a user owns fields: TestRemove. Pools wind down by
-//     their finalizers, so a running sandbox is not ended (I6).
+//   - Only objects with this catalogue's id are removed (I5), and of these none in whose spec a user owns a field: TestRemove. Pools wind
+//     down by their finalizers, so a running sandbox is not ended (I6).
 //   - A template stays while an Env of the cluster names it: TestRemove.
 //   - A part has only the segment of this cluster; another one is refused (I15).
 //   - Without a hub everything stays as it is (I8).

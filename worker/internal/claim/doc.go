@@ -48,11 +48,11 @@
 //     TestI2NoResponseWithoutTheLease.
 //   - A claim waits for a lease that has lapsed; because a burst delays the renewal, and a renewal shows that no other process has led
 //     (package lease): TestI2ALeaseThatIsRenewedLateCostsNoClaim.
-//   - Other Pods with a key than its holder were never returned. They end as Canceled, under the lease only (I6):
+//   - Of the Pods with one key, only the holder was ever returned. The others end as Canceled, under the lease only (I6):
 //     TestI2OfTwoPodsTheHigherIncarnationStays, TestI6ALapsedLeaderEndsNothingOfItsSuccessor.
 //   - A late write of an earlier leader ends in the same way if its key stands for a sandbox that has ended or for a claim under way;
 //     because no caller has received it: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds, TestI2ALateWriteMakesWayForTheClaimThatWaits.
-//   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a waiting claim of the key is later
+//   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim of the key waits that is then
 //     refused: TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
 //   - Sandboxes that appear while the lease has lapsed are checked when it is held again: TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain.
 //   - Refusals and cancels are kept for ten minutes, bounded in number (I10, I11): TestRefusalIsRemembered, TestCanceledKey,

@@ -61,10 +61,10 @@ func (s *Service) LateWrites() (n uint64) {
 	return n
 }
 
-// enforce ends a live sandbox that must not exist, and reports whether it did: its key was canceled or refused, another Pod holds its key,
-// it is of a late write whose key stands for another sandbox, no caller received it, or it had ended and came back with a restored etcd. A
-// leader whose lease has lapsed, for example because it hung, ends none until the lease is held again: the next leader may have returned
-// that very sandbox.
+// enforce ends a live sandbox that must not exist, and reports whether it did. A sandbox must not exist if its key was canceled or refused,
+// if another Pod holds its key, if a late write made it and its key stands for another sandbox, if no caller received it, or if it had
+// ended and came back with a restored etcd. A leader whose lease has lapsed, for example because it hung, ends none until the lease is held
+// again: the next leader may have returned that very sandbox.
 func (l locked) enforce(p *inventory.Pod) (ended bool) {
 	if p.Sandbox() == "" || !p.Live() {
 		return false
@@ -118,8 +118,8 @@ func (l locked) keepOne(p *inventory.Pod) (ended bool) {
 	return p != stays
 }
 
-// cameBack ends a sandbox that had ended and exists again because etcd was restored from a backup. If the restore was not known, cameBack
-// reports it instead: idle Pods may belong to another tenant as well.
+// cameBack ends a sandbox that had ended and exists again because etcd was restored from a backup. If the restore was not known yet,
+// cameBack reports it instead: idle Pods may belong to another tenant as well.
 func (l locked) cameBack(p *inventory.Pod) {
 	if !sandbox.NeverReset(p.Object()) {
 		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",

@@ -83,8 +83,8 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	return o, nil
 }
 
-// giveUp ends a sandbox without a key that did not start for its claim. It ends as Failed if the startup timeout has passed. giveUp returns
-// the error for the caller.
+// giveUp ends the sandbox of a claim without a key that did not see it running. The sandbox ends as Failed if the startup timeout has
+// passed. giveUp returns the error for the caller.
 func (s *Service) giveUp(o *op, err error) error {
 	if s.clock.Since(o.started) < o.startup-deadlineSlack {
 		s.sandboxes.Abandon(o.id)

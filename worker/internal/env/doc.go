@@ -9,7 +9,7 @@
 //	setup.go
 //	refresh.go
 //	reconcile.go
-//	edit.go         writes the spec and the snapshots
+//	edit.go         one write of the spec, and one of the snapshots
 //	act.go
 //	gather.go
 //	pullsecret.go

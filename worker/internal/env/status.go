@@ -64,9 +64,9 @@ func observeMember(o *observation, member *v1alpha1.EnvClusterMember, p *memberP
 	return observed
 }
 
-// total sums up all segments: the local one as just computed, and the others with the groups that the sync path wrote. Where an earlier
-// release wrote no group, the group comes from this Env's spec. If this Env does not name a member's group at all, the member counts in the
-// Env's sums and in no group's, because other clusters must not make the list long (I14).
+// total sums up all segments: the local one as just computed, and the others as the sync path wrote them, with their owners' groups. Where
+// an earlier release wrote no group, the group comes from this Env's spec. If this Env does not name a member's group at all, the member
+// counts in the Env's sums and in no group's, because other clusters must not make the list long (I14).
 func (r *report) total(o *observation) {
 	groups, known := map[string]*v1alpha1.EnvScalingGroupStatus{}, groupsOf(o.Env)
 	group := func(name string) *v1alpha1.EnvScalingGroupStatus {

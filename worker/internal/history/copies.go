@@ -71,7 +71,7 @@ func (h *History) highestAndGrown() (last uint64, grown <-chan struct{}) {
 }
 
 // since returns the records after a number in the log, up to the size of one message, for a replica with another file. If the number was
-// never used, it belongs to a log that was lost, and since returns the whole log.
+// never used, it belongs to a log that was lost; then the result is the whole log.
 func (h *History) since(ctx context.Context, number uint64, file string) (*federationv1.CopyRecords, error) {
 	notes, waits, last := h.notesSince(number)
 	out := &federationv1.CopyRecords{UpTo: last}

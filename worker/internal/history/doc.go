@@ -7,7 +7,7 @@
 //
 //   - Keep returns nil only if the record is on disk; because the caller then removes the sandbox from its Pod:
 //     TestKeptRecordsSurviveAPowerCut.
-//   - A sandbox's first record counts.
+//   - A sandbox's first record stays; later ones change nothing.
 //   - While a disk is full or fails, Keep fails and the Pod waits; running sandboxes are not affected:
 //     TestAFailedWriteNeitherLosesNorDoubles.
 //   - I2: a key returns its record for 24 h (I11), and until the hub has stored it; because the hub may look it up and must not get a
@@ -33,6 +33,6 @@
 //     is ready when it has them: TestWhenAReplicaIsReady.
 //   - Keep does not wait for a follower that is silent for three seconds or whose disk fails, until it has caught up:
 //     TestAFollowerThatHangsIsNotWaitedForForEver. Records of a lone replica, or of Pods replaced all at once, can be lost.
-//   - Replicas exchange which records the hub has stored; because a dropped key's record, sent again, looks unknown:
+//   - Replicas tell each other which records the hub has stored; because a dropped key's record, sent again, looks unknown:
 //     TestWhatTheHubHasIsKnownToFollowers.
 package history

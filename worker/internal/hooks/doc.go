@@ -3,8 +3,8 @@
 // Package hooks runs the steps between a ready container and a running sandbox: readiness checks (package runtimes), then post-start hooks
 // (package hook).
 //
-// In: the pool reconciler's Jobs for starting Pods. Out: the state of each job. The reconciler writes a done job on the Pod before the
-// running sandbox is returned. It keeps I13 for commands and requests.
+// In: the pool reconciler's Jobs for starting Pods. Out: the state of each job. When a job is done, the reconciler writes on the Pod that
+// the sandbox runs, before the sandbox is returned. It keeps I13 for commands and requests.
 //
 //	job.go     a Pod into a Job (pure)
 //	runner.go  jobs under way
@@ -37,7 +37,7 @@
 //
 //   - Each try begins with a live read that matches the job's uid, sandbox, phase and container, under the lease:
 //     TestNothingIsTriedInDoubt.
-//   - A release ends the job, and with its container a command in it.
+//   - A release ends the job. A command that runs ends with its container.
 //   - A command is registered before the read, and not sent if an end is being written. If its outcome is unknown, its Pod is replaced
 //     (package sandboxes): TestI13ACommandIsNotedUntilItsEndIsKnown.
 //   - A request goes directly to the Pod's own address, which network policies must allow, within its timeout, without redirects or

@@ -231,7 +231,7 @@ func (r *Runner) set(job *Job, w *work, s State) {
 	}
 }
 
-// drop removes a job that no longer matches its Pod. If it does match, the job starts again.
+// drop removes a job that no longer seems to match its Pod. If it does match, the job starts again.
 func (r *Runner) drop(job *Job, w *work) {
 	r.mu.Lock()
 	if r.jobs[job.Pool][job.UID] == w {

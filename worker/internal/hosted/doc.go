@@ -26,13 +26,13 @@
 //     cluster.Cluster is used; because its caches are shared and its life is the provider's.
 //   - An engagement ends by its own context or by the next one of its name. New credentials start a new worker after the old one has
 //     stopped: TestNewCredentialsStartANewWorker.
-//   - No provider runs a program or reads a file that a kubeconfig or a ClusterProfile names. Invalid credentials leave the cluster as it
-//     was (I5), and are reported once; they do not delay other objects: TestI7ClusterAPI, TestI7ClusterInventory, TestSecretsAreFollowed,
-//     TestFilesAreFollowed.
+//   - No provider runs a program or reads a file that a kubeconfig or a ClusterProfile names. An invalid object or kubeconfig leaves the
+//     cluster as it was (I5), and is reported once; it does not delay other objects: TestI7ClusterAPI, TestI7ClusterInventory,
+//     TestSecretsAreFollowed, TestFilesAreFollowed.
 //   - With a kubeconfig of Cluster API, which is an administrator's, the worker acts as its ServiceAccount. A Secret with a token names the
 //     ClusterProfile that may use it.
 //   - If two names have one cluster id, the second waits until the first is gone.
-//   - A Share spreads work and protects nothing. The Lease in a cluster, which a worker inside of it uses as well, ensures that one process
-//     alone leads it; so a cluster moves from one to the other by starting one and stopping the other.
+//   - A Share spreads work and protects nothing. That only one process leads a cluster is ensured by the Lease in that cluster, which a
+//     worker inside of the cluster uses as well; so a cluster moves from one to the other by starting one and stopping the other.
 //   - If the hosting cluster's API server is gone, no worker ends: replicas keep their clusters.
 package hosted

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity keeps the identity that a hub issues to a worker: a key that never leaves the cluster, a certificate, and the CAs by
-// which the worker verifies its hub.
+// Package identity keeps a worker's identity if a hub issues its certificate: a key that never leaves the cluster, the certificate, and the
+// CAs by which the worker verifies its hub.
 //
 // In: a Store (the Secret atoll-worker-identity, or a directory), the file of an invitation, and what the hub sends over the link. Out: a
 // link.Source, for the link and between the worker's replicas.
@@ -10,8 +10,8 @@
 //
 //   - The key is stored before the first request; because an invitation is bound to the key that used it first, and a worker that has
 //     crashed must be able to ask again: TestAKeyIsStoredBeforeItIsUsed.
-//   - An invitation is used if there is no identity, or if the hub does not accept it. It is used only once: its id is stored with the
-//     certificate. A new token in the file ends the wait for the next attempt: TestANewInvitationIsTakenUp.
+//   - An invitation is used if there is no identity, or if the hub does not accept the identity. An invitation is used only once: its id is
+//     stored with the certificate. A new token in the file ends the wait for the next attempt: TestANewInvitationIsTakenUp.
 //
 // # Renewing
 //

@@ -12,7 +12,7 @@ const (
 	writeEvery = 23 * time.Second
 	// telling is how much further it may lag behind traffic, which waits for no write: 2 s until a touch reports it, and the write.
 	telling = 3 * time.Second
-	// slack is how much longer than it is an age can look: the rounding of two times of one clock to whole seconds, and the steps that package
+	// slack bounds by how much an age can look too long: the rounding of two times of one clock to whole seconds, and the steps that package
 	// apitime does not detect.
 	slack = 4 * time.Second
 	// askAgain is when to check again after a source could not be read.
@@ -67,7 +67,7 @@ type Life struct {
 type Decision struct {
 	Reason Reason        // why it ends now; empty: it stays
 	Limit  time.Duration // the timeout that has run out
-	Until  time.Time     // until when it stays unless its timeouts change; zero is forever
+	Until  time.Time     // it stays at least until then, unless its timeouts change; zero is forever
 }
 
 // Message returns the failure message of a sandbox that ends.

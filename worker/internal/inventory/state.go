@@ -239,7 +239,7 @@ func (s *State) Forget(pod *corev1.Pod) {
 	s.sweepPool(p.pool)
 }
 
-// Disown remembers for ten minutes that no caller gets a sandbox, which may still appear.
+// Disown remembers for ten minutes a sandbox that no caller has received or will receive. It may still appear.
 func (s *State) Disown(id string) { s.disowned.Put(s.clock.Now(), id, struct{}{}) }
 
 // Disowned reports whether a sandbox was disowned, so that no caller gets it.

@@ -211,7 +211,7 @@ func (i *Inventory) Serving() (serving bool) {
 	return serving
 }
 
-// Go starts work that outlives a call, until a while after the end of the term. After that it starts nothing.
+// Go starts work that outlives a call. It does so during the term and for a while after; later it starts nothing.
 func (s *State) Go(work func(ctx context.Context)) {
 	if ctx := s.lasting; ctx != nil {
 		s.Begin(func() { work(ctx) })

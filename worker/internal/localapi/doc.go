@@ -10,9 +10,9 @@
 //     TestI8LocalClaims.
 //   - A call that needs a hub fails with UNIMPLEMENTED and the reason.
 //   - Claim keys have their own space; because they must not collide with the hub's.
-//   - Package environment sets envVars, workdir, execUser, files and secrets in the sandbox's daemon before the sandbox is returned, as at
-//     the hub: TestSecretsOfAClaim (e2e/e2b). If they cannot be set, the sandbox is released, unless another call with its key may have
-//     returned it: TestI8LocalClaims, TestCallersOfAKey.
+//   - Package environment sets envVars, workdir, execUser, files and secrets only in the sandbox's daemon, before the sandbox is returned,
+//     as at the hub: TestSecretsOfAClaim (e2e/e2b). If they cannot be set, the sandbox is released, unless another call with its key may
+//     have returned it: TestI8LocalClaims, TestCallersOfAKey.
 //   - Wait NONE acts as ASSIGNED; because a claim is durable when its Pod carries it.
 //   - Refresh of members, watches, logs, exec and ports work as at a hub.
 //   - Followers forward all calls to the leader, or respond with UNAVAILABLE. A conversation ends when another replica leads.

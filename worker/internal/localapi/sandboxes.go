@@ -168,7 +168,7 @@ func (a *API) GetSandbox(ctx context.Context, r *sandboxv1.GetSandboxRequest) (*
 	return a.opts.Sandboxes.Get(ctx, r.GetId())
 }
 
-// ListSandboxes returns the cluster's sandboxes, or those that have ended.
+// ListSandboxes returns the cluster's live sandboxes, or those that have ended.
 func (a *API) ListSandboxes(ctx context.Context, r *sandboxv1.ListSandboxesRequest) (*sandboxv1.ListSandboxesResponse, error) {
 	plain, faults := listing.Unseal(r)
 	if err := faults.Err(); err != nil {

@@ -3,7 +3,7 @@
 // Package podtunnel opens tunnels into this cluster's sandboxes: logs, exec, and connections to ports.
 //
 // In: a sandbox's id and what to open, from authenticated callers of hub or local API. Out: a tunnel (pkg/reach), and activity for package
-// idle. It keeps I13: no message reaches the next sandbox of a Pod.
+// idle. It keeps I13: no message for a sandbox reaches the next sandbox of its Pod.
 //
 //	service.go   open tunnels and their bound
 //	session.go   one tunnel

@@ -21,7 +21,7 @@ const (
 	// endingPatience is how long a kubelet may take to report why a container has ended. It reports an eviction only when the whole Pod is
 	// down.
 	endingPatience = 3 * time.Second
-	// maxCreate and maxScaleDown bound the Pods of one round, so that rounds in between can start and end sandboxes.
+	// maxCreate and maxScaleDown bound the Pods of one round, so that sandboxes are started and ended between rounds.
 	maxCreate    = 250
 	maxScaleDown = 250
 	// maxUnrecorded is how many Pods, or twice the replicas if that is more, may wait for their records. Beyond that no new Pods replace them,

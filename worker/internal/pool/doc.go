@@ -15,7 +15,7 @@
 //	act.go
 //	create.go        new Pods, in growing batches
 //	podhandler.go
-//	gate.go          reports of other packages that hold a pool back
+//	gate.go          other packages' reports on a pool, which can hold it back
 //	failures.go      creates that fail
 //	patch.go
 //	pod.go
@@ -55,9 +55,9 @@
 //   - Manually edited labels are restored first. A Pod without any trace of its sandbox is replaced: TestI6_LabelsOfASandboxAreWrittenBack.
 //   - Writes that the cache does not show yet hold back scaling, and all verbs on their Pod: TestNothingIsDoneTwiceOnAnOldCache. A lost
 //     race is not an error; because the winner's event follows.
-//   - A pool's status is written at most once a second. All pools together write ten a second, except for conditions that users wait for;
-//     because with a thousand busy pools these writes took as much of the API server as the claims: TestStatusesOfManyPoolsAreSpaced,
-//     TestUrgent. No decision depends on them.
+//   - A pool's status is written at most once a second. All pools together write at most ten a second, except for conditions that users
+//     wait for; because with a thousand busy pools these writes took as much of the API server as the claims:
+//     TestStatusesOfManyPoolsAreSpaced, TestUrgent. No decision depends on them.
 //   - status.pendingRequests, which is for users alone, is written after a change by a fifth, or to or from 0, and at most every 3 s:
 //     TestPendingRequestsAreWrittenEveryThreeSeconds, TestPendingMoved.
 //   - A refusal by a plugin, a ResourceQuota or a LimitRange shows in Scaling and an Event, and is retried with one Pod after 1 s to a

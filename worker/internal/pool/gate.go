@@ -22,7 +22,8 @@ import (
 type Gate struct {
 	// Paused means that another controller manages the pool. Neither the pool nor its Pods are written, deleted or created.
 	Paused bool
-	// Awaits means that the pool's template has not been copied. A pool that has Pods, or a template to create them from, keeps them.
+	// Awaits means that the first Pods must wait: the pool's template has not been copied, or its NetworkPolicy does not exist. It is ignored
+	// if the pool has Pods.
 	Awaits bool
 	// Conditions are added to the pool's status, which has one writer.
 	Conditions []patch.Condition
@@ -32,7 +33,7 @@ type Gate struct {
 type Gater interface {
 	// Of returns a pool's gate from memory or the cache. It is called in every reconcile.
 	Of(ctx context.Context, pool *v1alpha1.SandboxPool) (Gate, error)
-	// OnGateChange registers f, which is called when a pool's gate may have changed and must not block.
+	// OnGateChange registers f, which is called when a pool's gate may have changed. f must not block.
 	OnGateChange(f func(pool types.NamespacedName))
 }
 

@@ -77,7 +77,7 @@ type throttle struct {
 // spacing is the time of an object's last write, and the turn of its next one among all objects; the turn is zero without a reservation.
 type spacing struct{ last, turn time.Time }
 
-// wait returns how long the next write of an object must wait after its last one.
+// wait returns how long the next write of an object must still wait because of its last one.
 func (t *throttle) wait(key types.NamespacedName) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

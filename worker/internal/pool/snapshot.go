@@ -32,7 +32,7 @@ type snapshot struct {
 	Stale map[types.UID]bool
 	// Paused means that another controller manages this pool, which is left alone.
 	Paused bool
-	// Awaits means that the template to create Pods from does not exist yet.
+	// Awaits means that no Pods are created yet, because something that they need, such as the template or the NetworkPolicy, does not exist.
 	Awaits bool
 	// Conditions are the Gaters' conditions for the pool's status.
 	Conditions []patch.Condition

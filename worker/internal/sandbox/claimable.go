@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Claimability is the reason why a Pod cannot be claimed, or Claimable.
+// Claimability is ClaimableNow, or the reason why a Pod cannot be claimed.
 type Claimability string
 
 // The results of Claimable.

@@ -70,7 +70,7 @@ func pauseOf(pod *corev1.Pod) *sandboxv1.Pause {
 	return out
 }
 
-// Readiness is the reason why a sandbox cannot be used, or Ready.
+// Readiness is ReadyNow, or the reason why a sandbox cannot be used.
 type Readiness string
 
 // The results of Ready.

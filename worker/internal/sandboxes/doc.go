@@ -25,16 +25,16 @@
 //   - The write of a timeout happens under the lease and tests the state that it was decided from; because it must lose to a touch, another
 //     timeout and a later leader (I6): TestI6OnlyALeaderEndsSandboxes, TestTheNextLeaderTakesTimeoutsOver,
 //     TestI11ClocksThatAreOffChangeNoTimeout.
-//   - One goroutine per sandbox (I10) retries to end a sandbox that no caller received; because with firstActivityTimeout 0 nothing else
-//     does: TestWhatNoCallerWasToldOfEndsInTheEnd, TestADisposalLooksAgain.
+//   - One goroutine per sandbox (I10) tries again and again to end a sandbox that no caller received; because with firstActivityTimeout 0
+//     nothing else does: TestWhatNoCallerWasToldOfEndsInTheEnd, TestADisposalLooksAgain.
 //   - A Pod with a command under way is replaced, not reset; because the API server may run the command in the next tenant's container
 //     (I13): TestI13APodIsNotResetUnderACommand.
 //   - The record is durable before the Pod goes: TestAFullDiskLosesNoRecordAndLeaksNoPod, TestRecordsOutliveTheWorker. Memory holds only
 //     records that neither Pod nor disk has: TestAPodRemovedByForceIsRecorded.
-//   - A release of a Pod that is to be replaced deletes the Pod with its observed version, and stores the record before it returns; because
-//     a patch of the end first would be a third write for each sandbox: TestAReleaseIsOneWrite. The Pod gets its end when its finalizer is
-//     removed, or if the record takes longer: TestTheNextLeaderKnowsWhyASandboxEnded. If the worker is killed before either, within
-//     milliseconds, the record says that the Pod was deleted.
+//   - A release of a Pod that is to be replaced deletes the Pod if it has not changed since it was read, and stores the record before the
+//     call returns; because a patch of the end first would be a third write for each sandbox: TestAReleaseIsOneWrite. The Pod gets its end
+//     when its finalizer is removed, or if the record takes longer: TestTheNextLeaderKnowsWhyASandboxEnded. If the worker is killed before
+//     either, within milliseconds, the record says that the Pod was deleted.
 //   - Only the record of a key's holder stands for the key (I2).
 //
 // # Pause and waits

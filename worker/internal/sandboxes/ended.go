@@ -309,7 +309,7 @@ func (s *Service) Recorded(ctx context.Context, id string) (record *sandboxv1.Sa
 	return record, nil
 }
 
-// OnEnded registers f, which is called for each new record for the hub and must not block. Call OnEnded before Watch.
+// OnEnded registers f, which is called for each new record for the hub. f must not block. Call OnEnded before Watch.
 func (s *Service) OnEnded(f func()) { s.update(func(l locked) { l.onEnded = append(l.onEnded, f) }) }
 
 // TakeEnded returns the oldest records that the hub has not acknowledged, at most the given number, and the batch number that acknowledges

@@ -149,7 +149,7 @@ func document(m map[string]string) map[string]any {
 	return doc
 }
 
-// merged returns base with the entries of over added. base may be nil; otherwise it is modified.
+// merged returns base with the entries of over, which replace equal keys. base may be nil; otherwise it is modified.
 func merged(base, over map[string]string) map[string]string {
 	if base == nil {
 		base = make(map[string]string, len(over))

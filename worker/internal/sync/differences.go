@@ -10,8 +10,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// differences describes where spec.clusters of this Env differs from the specs of the segments' owners. It is as old as the last apply to
-// this Env, and no worker writes another cluster's segment (I3). Clusters of which nothing is known are left out.
+// differences describes where spec.clusters of this Env differs from the specs of the segments' owners. spec.clusters is as of the last
+// apply to this Env, and no worker writes another cluster's segment (I3). Clusters of which nothing is known are left out.
 func differences(env *v1alpha1.SandboxEnv, entries []entry) []string {
 	var out []string
 	for i := range env.Spec.Clusters {
@@ -39,7 +39,7 @@ func differences(env *v1alpha1.SandboxEnv, entries []entry) []string {
 	return out
 }
 
-// collapsedBefore reports whether an entry of the current status shows totals.
+// collapsedBefore reports whether an entry was carried over from a status that shows totals.
 func collapsedBefore(e entry) bool {
 	return slices.ContainsFunc(e.ObservedMembers, func(m member) bool { return strings.HasPrefix(m.Name, totalPrefix) })
 }

@@ -20,7 +20,7 @@
 //   - A crash loses no reservation; because written changes count, and the rest is asked for again.
 //   - The limit applies to a member's first rendering and to the autoscaler's growth. A user's replicas stay, but Pods beyond the limit are
 //     refused, first come, first served: TestPods.
-//   - Pods being created count when the cache has them: TestPodsOnTheirWayCount.
+//   - An admitted Pod counts before the cache has it, for half a minute at most: TestPodsOnTheirWayCount.
 //   - I6: a lowered limit ends nothing.
 //   - An unreadable entry stops growth, but not Pods already admitted.
 //   - Nothing is decided before the limits have been read: TestNothingIsAnsweredBeforeTheLimitsAreRead.
