@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,7 @@ func cpCommand(a *app) *cobra.Command {
 		Short: "Copy a file or a folder into a sandbox, or out of it",
 		Long: `Copy a file or a folder into a sandbox, or out of it. PATH is absolute. A destination that ends with a slash, or is a folder of
 this machine, gets the file under its name; a folder's content becomes that of the destination. LOCAL may be -, for what atollctl reads or
-prints. A file of this machine appears, or is replaced, once it is whole.
+prints. A file of this machine appears, or is replaced, once it is whole; one in a folder that takes no new files is written in place.
 
 Files and folders go by the sandbox's daemon. Where there is none, or an older one, they need tar in the sandbox's image, which exec runs.`,
 		Example: `  atollctl cp data.csv 01j9zq3p3k5m8x7c2v4b6n8d0f-east:/tmp/
@@ -170,7 +171,8 @@ func (c *copying) down(ctx context.Context, from, local string) error {
 }
 
 // toFile calls write with a file of this machine. A regular or missing file appears only when it is complete: a part must not be taken for
-// the whole, and a failed copy must leave the old file unchanged. Another kind of file, such as a pipe, is written directly.
+// the whole, and a failed copy must leave the old file unchanged. Another kind of file, such as a pipe, is written directly. So is a file
+// in a folder that takes no new files, because no other file can replace it.
 func toFile(local string, write func(io.Writer) error) error {
 	info, err := os.Stat(local)
 	_, missing := os.Lstat(local)
@@ -183,13 +185,22 @@ func toFile(local string, write func(io.Writer) error) error {
 		if err != nil {
 			return fmt.Errorf("writing %s: %w", local, err)
 		}
-		mode := info.Mode().Perm()
-		return replace(target, mode, func(file *os.File) error {
+		mode, began := info.Mode().Perm(), false
+		err = replace(target, mode, func(file *os.File) error {
+			began = true
 			if err := write(file); err != nil {
 				return err
 			}
 			return file.Chmod(mode) // regardless of the umask
 		})
+		if refused := errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS); began || !refused {
+			return err
+		}
+		file, err := os.OpenFile(target, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", local, err)
+		}
+		return errors.Join(write(file), file.Close())
 	case errors.Is(missing, fs.ErrNotExist):
 		return replace(local, 0o666, func(file *os.File) error { return write(file) })
 	}
