@@ -750,21 +750,30 @@ func TestReachingIntoAnEndedSandbox(t *testing.T) {
 	}
 }
 
-// A forwarding ends with the first connection that finds its sandbox gone.
+// A forwarding ends with the first connection that finds its sandbox gone. NOT_FOUND is of the connection alone while the sandbox runs.
 func TestAForwardingEndsWithItsSandbox(t *testing.T) {
-	address := serveGone(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING, sandboxv1.Phase_ENDED}})
+	address := serveGone(t, &scripted{phases: []sandboxv1.Phase{
+		sandboxv1.Phase_RUNNING, sandboxv1.Phase_RUNNING, sandboxv1.Phase_ENDED,
+	}})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var out shown
+	var out, errOut shown
 	ended := make(chan error, 1)
 	go func() {
-		ended <- command(ctx, &out, io.Discard, "--server", address, "port-forward", "id-east", ":8000")
+		ended <- command(ctx, &out, &errOut, "--server", address, "port-forward", "id-east", ":8000")
 	}()
 	var local string
 	wait.For(t, 20*time.Second, "a port of this machine", func(context.Context) error {
 		var found bool
 		local, _, found = strings.Cut(out.text(), " is port 8000 of id-east\n")
 		return wait.If(found, out.text())
+	})
+	refused, err := net.Dial("tcp", local)
+	must.Succeed(t, err)
+	defer refused.Close()
+	wait.For(t, 20*time.Second, "the error of the connection", func(context.Context) error {
+		told := errOut.text()
+		return wait.If(strings.HasPrefix(told, "port 8000: atollctl: ") && strings.HasSuffix(told, "(NOT_FOUND)\n"), told)
 	})
 	conn, err := net.Dial("tcp", local)
 	must.Succeed(t, err)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -47,15 +48,25 @@ func (a *app) explainGone(ctx context.Context, id string, err error) error {
 	if err == nil || problem.FromError(err).Reason != problem.NotFound {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortCall)
+	if over := (*endedError)(nil); errors.As(a.gone(context.WithoutCancel(ctx), id), &over) {
+		return over
+	}
+	return err
+}
+
+// gone returns the error of a sandbox that has ended, or that the server does not know. Nil: it is there, or the server does not say.
+func (a *app) gone(ctx context.Context, id string) (gone error) {
+	ctx, cancel := context.WithTimeout(ctx, shortCall)
 	defer cancel()
 	_ = a.connect(ctx, func(c clients) error {
-		if s, getErr := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id}); getErr == nil {
-			if over := usable(s); over != nil {
-				err = over
-			}
+		s, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
+		switch {
+		case err == nil:
+			gone = usable(s)
+		case problem.FromError(err).Reason == problem.NotFound:
+			gone = err
 		}
 		return nil
 	})
-	return err
+	return gone
 }

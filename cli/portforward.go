@@ -52,8 +52,9 @@ For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxe
 			}); err != nil {
 				return err
 			}
-			f := &forwarding{place: p, id: args[0], errOut: cmd.ErrOrStderr()}
-			return a.explainGone(cmd.Context(), args[0], f.run(cmd.Context(), cmd.OutOrStdout(), address, ports))
+			f := &forwarding{place: p, id: args[0], errOut: cmd.ErrOrStderr(),
+				gone: func(ctx context.Context) error { return a.gone(ctx, args[0]) }}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), address, ports)
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "address of this machine to listen on")
@@ -65,6 +66,7 @@ type forwarding struct {
 	place  *place
 	id     string
 	errOut io.Writer
+	gone   func(context.Context) error // returns the error of the sandbox if that is gone
 	conns  sync.WaitGroup
 }
 
@@ -90,9 +92,9 @@ func parsePorts(texts []string) (pairs []portPair, err error) {
 	return pairs, nil
 }
 
-// run listens on all ports or on none. It forwards until ctx ends, or until the sandbox is gone.
-func (f *forwarding) run(ctx context.Context, out io.Writer, address string, ports []portPair) error {
-	ctx, end := context.WithCancelCause(ctx)
+// run listens on all ports or on none. It forwards until its context ends, or until a connection finds that the sandbox is gone.
+func (f *forwarding) run(until context.Context, out io.Writer, address string, ports []portPair) error {
+	ctx, end := context.WithCancelCause(until)
 	defer f.conns.Wait()
 	defer end(nil)
 	var accepting sync.WaitGroup
@@ -109,10 +111,10 @@ func (f *forwarding) run(ctx context.Context, out io.Writer, address string, por
 		accepting.Go(func() { f.accept(ctx, end, lis, port.remote) })
 	}
 	<-ctx.Done()
-	if gone := (*problem.Error)(nil); errors.As(context.Cause(ctx), &gone) {
-		return gone
+	if until.Err() != nil {
+		return nil
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // accept forwards the connections of one port. If the sandbox is gone, it ends all forwarding, because a sandbox does not come back.
@@ -125,10 +127,14 @@ func (f *forwarding) accept(ctx context.Context, end context.CancelCauseFunc, li
 		f.conns.Go(func() {
 			defer func() { _ = conn.Close() }()
 			err := f.forward(ctx, conn, remote)
+			var gone error
+			if err != nil && problem.FromError(err).Reason == problem.NotFound {
+				gone = f.gone(ctx) // the response may be a proxy's, or about this connection alone
+			}
 			switch {
 			case err == nil || ctx.Err() != nil:
-			case problem.FromError(err).Reason == problem.NotFound:
-				end(err)
+			case gone != nil:
+				end(gone)
 			default:
 				fmt.Fprintf(f.errOut, "port %d: ", remote)
 				reportError(f.errOut, err)
