@@ -40,7 +40,8 @@ type sandbox struct {
 	home   string
 	mu     sync.Mutex
 	opened int
-	busy   func(nth int) bool // reports whether a tunnel is refused; nil: none is
+	busy   func(nth int) bool     // reports whether a tunnel is refused; nil: none is
+	hangs  func(head []byte) bool // reports whether the daemon does not get the body of a request; nil: it gets all
 }
 
 // binary is atoll-sandboxd, built once.
@@ -95,7 +96,7 @@ func (s *sandbox) Open(_ context.Context, id string, what *federationv1.ReachCal
 	}
 	s.mu.Lock()
 	s.opened++
-	busy := s.busy != nil && s.busy(s.opened)
+	busy, hangs := s.busy != nil && s.busy(s.opened), s.hangs
 	s.mu.Unlock()
 	if busy {
 		return nil, problem.New(problem.RateLimited, "sandbox %s has too many conversations already", id)
@@ -104,12 +105,14 @@ func (s *sandbox) Open(_ context.Context, id string, what *federationv1.ReachCal
 	if err != nil {
 		return nil, err
 	}
-	return &wire{conn: conn, cut: make(chan struct{})}, nil
+	return &wire{conn: conn, cut: make(chan struct{}), hangs: hangs}, nil
 }
 
 // wire is a connection as a tunnel.
 type wire struct {
 	conn   net.Conn
+	hangs  func(head []byte) bool
+	hung   bool
 	buffer [MaxMessage]byte
 	cut    chan struct{}
 }
@@ -123,6 +126,12 @@ func (p *wire) Recv() ([]byte, error) {
 }
 
 func (p *wire) Send(message []byte) error {
+	if p.hung {
+		return nil
+	}
+	if head, _, whole := bytes.Cut(message, []byte("\r\n\r\n")); whole && p.hangs != nil && p.hangs(head) {
+		p.hung, message = true, message[:len(head)+4]
+	}
 	_, err := p.conn.Write(message)
 	return err
 }

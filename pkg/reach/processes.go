@@ -95,15 +95,23 @@ func (i *inside) run() error {
 	run := &running{ctx: ctx, stream: stream, pid: stream.Msg().GetEvent().GetStart().GetPid(), began: i.now, timeout: timeout}
 	if in.Stdin != "" {
 		fed := make(chan struct{})
+		living, died := context.WithCancel(context.WithoutCancel(ctx))
 		go func() {
 			defer close(fed)
-			if err := i.feed(ctx, run.pid, in.Stdin); err != nil {
+			defer died()
+			if err := i.feed(ctx, living, run.pid, in.Stdin); err != nil {
 				cause := problem.FromError(i.explain(err))
 				cancel(problem.New(cause.Reason, "the command's input was not delivered, and the command was ended: %s", cause.Message))
 				i.kill(run.pid)
 			}
 		}()
-		defer func() { cancel(nil); <-fed }()
+		defer func() {
+			cancel(nil)
+			if run.end != nil {
+				died() // because a daemon that hangs would hold up the response
+			}
+			<-fed
+		}()
 	}
 	if wantsEvents(i.request) {
 		i.stream(run)
@@ -122,8 +130,8 @@ func selectorOf(pid uint32) *processv1.ProcessSelector {
 
 // feed sends a process its input, and returns an error if the input was not delivered. It is not an error if the process has ended or does
 // not read its input. feed closes the input even if the caller has left, because the process continues and may wait for the end of its
-// input.
-func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
+// input. So the context of the close, living, ends only with the process.
+func (i *inside) feed(ctx, living context.Context, pid uint32, text string) error {
 	_, err := sandboxd.Call[processv1.SendInputRequest, processv1.SendInputResponse](ctx, i.Client, envd.ProcessSendInput, maxReply, i.now,
 		&processv1.SendInputRequest{
 			Process: selectorOf(pid), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}},
@@ -134,10 +142,13 @@ func (i *inside) feed(ctx context.Context, pid uint32, text string) error {
 	case err != nil:
 		return undelivered(err)
 	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	late, cancel := context.WithTimeout(living, openTimeout)
 	defer cancel()
 	_, err = sandboxd.Call[processv1.CloseStdinRequest, processv1.CloseStdinResponse](late, i.Client, envd.ProcessCloseStdin, maxReply, i.now,
 		&processv1.CloseStdinRequest{Process: selectorOf(pid)})
+	if living.Err() != nil {
+		return nil
+	}
 	return undelivered(err)
 }
 
@@ -179,18 +190,19 @@ type running struct {
 	stream  *connect.ServerStreamForClient[processv1.StartResponse]
 	pid     uint32
 	began   time.Time
-	timeout time.Duration // zero: none
+	timeout time.Duration                    // zero: none
+	end     *processv1.ProcessEvent_EndEvent // nil: it has not ended, as far as the daemon says
 }
 
 // exit returns how a process ended, or the error of its stream if that ended first.
-func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandExit, error) {
+func (r *running) exit() (sandboxv1.CommandExit, error) {
 	err := r.stream.Err()
 	var ended *problem.Error // the cause of the context's cancellation
 	switch {
-	case end != nil && end.GetExited():
-		return sandboxv1.CommandExit{ExitCode: end.GetExitCode()}, nil
-	case end != nil:
-		return sandboxv1.CommandExit{ExitCode: -1, Status: end.GetStatus(), TimedOut: r.timeout > 0 && time.Since(r.began) >= r.timeout}, nil
+	case r.end != nil && r.end.GetExited():
+		return sandboxv1.CommandExit{ExitCode: r.end.GetExitCode()}, nil
+	case r.end != nil:
+		return sandboxv1.CommandExit{ExitCode: -1, Status: r.end.GetStatus(), TimedOut: r.timeout > 0 && time.Since(r.began) >= r.timeout}, nil
 	case errors.As(context.Cause(r.ctx), &ended):
 		return sandboxv1.CommandExit{}, ended
 	case errors.Is(context.Cause(r.ctx), context.DeadlineExceeded) || connect.CodeOf(err) == connect.CodeDeadlineExceeded:
@@ -205,21 +217,20 @@ func (r *running) exit(end *processv1.ProcessEvent_EndEvent) (sandboxv1.CommandE
 // collect reads the output of a process until it ends.
 func (r *running) collect() (*sandboxv1.CommandResult, error) {
 	var out, errOut bytes.Buffer
-	var end *processv1.ProcessEvent_EndEvent
 	result := &sandboxv1.CommandResult{PID: r.pid}
 	keep := func(to *bytes.Buffer, data []byte, truncated *bool) {
 		room := maxOutput - to.Len()
 		*truncated = *truncated || len(data) > room
 		to.Write(data[:min(len(data), room)])
 	}
-	for end == nil && r.stream.Receive() {
+	for r.end == nil && r.stream.Receive() {
 		event := r.stream.Msg().GetEvent()
 		keep(&out, event.GetData().GetStdout(), &result.StdoutTruncated)
 		keep(&errOut, event.GetData().GetStderr(), &result.StderrTruncated)
-		end = event.GetEnd()
+		r.end = event.GetEnd()
 	}
 	var err error
-	if result.CommandExit, err = r.exit(end); err != nil {
+	if result.CommandExit, err = r.exit(); err != nil {
 		return nil, err
 	}
 	result.Stdout, result.Stderr = strings.ToValidUTF8(out.String(), "\uFFFD"), strings.ToValidUTF8(errOut.String(), "\uFFFD")
@@ -250,8 +261,7 @@ func (i *inside) stream(run *running) {
 		return err == nil && control.Flush() == nil
 	}
 	going := send(sandboxv1.CommandStarted, sandboxv1.CommandStart{PID: run.pid})
-	var end *processv1.ProcessEvent_EndEvent
-	for going && end == nil && run.stream.Receive() {
+	for going && run.end == nil && run.stream.Receive() {
 		event := run.stream.Msg().GetEvent()
 		switch {
 		case event.GetKeepalive() != nil:
@@ -262,12 +272,12 @@ func (i *inside) stream(run *running) {
 		case len(event.GetData().GetStderr()) > 0:
 			going = send(sandboxv1.CommandStderr, sandboxv1.CommandOutput{Data: event.GetData().GetStderr()})
 		}
-		end = event.GetEnd()
+		run.end = event.GetEnd()
 	}
 	if !going {
 		return
 	}
-	exit, err := run.exit(end)
+	exit, err := run.exit()
 	if err == nil {
 		send(sandboxv1.CommandExited, exit)
 		return
