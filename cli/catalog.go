@@ -205,7 +205,8 @@ func importCommand(a *app) *cobra.Command {
 		Use:   "import [NAMESPACE/]NAME",
 		Short: "Take an Env that was applied in the clusters into the catalogue",
 		Long: `Take an Env that was applied in the clusters into the catalogue: each cluster's own segment, and what most clusters have of the
-rest. It prints the manifest, and what differs between clusters. Nothing is put into the catalogue while a cluster cannot be asked.`,
+rest. It prints the manifest, and what differs between clusters. Nothing is put into the catalogue while a cluster cannot be asked, or
+refuses.`,
 		Example: `  atollctl envs import agents/shell --dry-run`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

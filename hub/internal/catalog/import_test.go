@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// An import puts nothing into the catalogue while a cluster cannot be asked, and its dry run shows the rest.
+// An import puts nothing into the catalogue while a cluster cannot be asked, or refuses, and its dry run shows the rest.
 func TestAnImportIsOfAllClusters(t *testing.T) {
 	w := newWorld(t)
 	applied, err := yaml.YAMLToJSON([]byte(envText))
@@ -55,6 +55,12 @@ func TestAnImportIsOfAllClusters(t *testing.T) {
 	w.federation.Workers["west"].SetConnected(true)
 	reads("west", &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_PENDING, Reason: "Unavailable", Message: "timeout"})
 	isIncomplete("the API server of west does not respond")
+	reads("west", &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_REFUSED, Reason: "Forbidden", Message: "forbidden"})
+	isIncomplete("the API server of west refuses")
+	reads("west", &federationv1.CatalogOutcome{State: federationv1.CatalogOutcome_ABSENT, Reason: "NotFound", Message: "not found"})
+	if shown, err := read(true); err != nil || len(shown.GetClusters()) != 1 {
+		t.Errorf("west has no part: a dry run shows %v, %v", shown, err)
+	}
 
 	reads("west", found)
 	imported, err := read(false)

@@ -172,8 +172,8 @@ func afterChange(path string) string {
 }
 
 // ImportEnv adds an Env that was applied in the clusters to the catalogue. If clusters differ in more than their segments, the version that
-// most of them have is used, and the differences are returned. ImportEnv fails if a cluster cannot be asked; because the Env would lack
-// that cluster's part, and a later import is refused.
+// most of them have is used, and the differences are returned. ImportEnv fails if a cluster cannot be asked, or refuses; because the
+// Env would lack that cluster's part, and a later import is refused.
 func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest) (*sandboxv1.ImportEnvResponse, error) {
 	if err := principal.From(ctx).CheckEnv(in.GetNamespace(), in.GetName()); err != nil {
 		return nil, err
@@ -235,18 +235,24 @@ func (s *Service) readAt(ctx context.Context, cluster string, ref manifest.Ref) 
 		{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name},
 	}})
 	var o manifest.Object
-	if found := result.GetOutcomes(); err == nil && len(found) == 1 {
+	reason, found := "Unreachable", result.GetOutcomes()
+	switch {
+	case err != nil:
+	case len(found) != 1:
+		err = problem.New(problem.Internal, "cluster %s returned %d outcomes, want 1", cluster, len(found))
+	default:
 		switch one := found[0]; {
 		case len(one.GetManifest()) > 0:
 			if o, err = manifest.Parse(one.GetManifest()); err == nil && o.Ref() != ref {
 				err = fmt.Errorf("cluster %s returned %s", cluster, clip.Text(o.Ref().String(), maxMessage))
 			}
-		case one.GetState() == federationv1.CatalogOutcome_PENDING: // its API server did not respond
+		case one.GetState() != federationv1.CatalogOutcome_ABSENT: // its API server did not respond, or refused
+			reason = clip.Text(cmp.Or(one.GetReason(), reason), maxMessage)
 			err = problem.New(problem.Unavailable, "cluster %s did not read it: %s", cluster, clip.Text(one.GetMessage(), maxMessage))
 		}
 	}
 	if err != nil {
-		return nil, &sandboxv1.CatalogCluster{ClusterId: cluster, State: sandboxv1.CatalogCluster_PENDING, Reason: "Unreachable",
+		return nil, &sandboxv1.CatalogCluster{ClusterId: cluster, State: sandboxv1.CatalogCluster_PENDING, Reason: reason,
 			Message: problem.FromError(err).Message}
 	}
 	if o == nil {

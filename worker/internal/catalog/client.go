@@ -5,6 +5,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -147,8 +148,12 @@ func (w *Writer) each(ctx context.Context, kind, selector string, visit func(*un
 	return nil
 }
 
-// read returns an object as it is, without what the API server adds.
+// read returns an object as it is, without what the API server adds. The cluster has no part in a namespace that its worker does not serve,
+// and the API server refuses to read there.
 func (w *Writer) read(ctx context.Context, j *job) outcome {
+	if only := w.opts.Namespaces; len(only) > 0 && j.ref.Namespace != "" && !slices.Contains(only, j.ref.Namespace) {
+		return outcome{state: federationv1.CatalogOutcome_ABSENT, reason: "NotServed"}
+	}
 	is, err := w.of(j.ref).Get(ctx, j.ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return failure(err)

@@ -170,6 +170,32 @@ func TestAFieldThatTheCRDLacks(t *testing.T) {
 	}
 }
 
+// A read without rights is refused, and is no absence. A namespace that the worker does not serve has no part of the cluster.
+func TestRead(t *testing.T) {
+	s := newSite(t)
+	s.expect("it is applied", s.apply(1, "one"), federationv1.CatalogOutcome_APPLIED, "")
+	read := func() *federationv1.CatalogOutcome {
+		return s.call(&federationv1.CatalogCall{Mode: federationv1.CatalogCall_READ,
+			Objects: []*federationv1.CatalogObject{s.object("SandboxEnv", 0, nil)}}).GetOutcomes()[0]
+	}
+	s.expect("with all rights", read(), federationv1.CatalogOutcome_FOUND, "")
+	cfg := rest.CopyConfig(s.Config())
+	cfg.Impersonate.UserName = "without-rights"
+	for _, row := range []struct {
+		what, served string
+		want         federationv1.CatalogOutcome_State
+		message      string
+	}{
+		{"without rights", s.Namespace, federationv1.CatalogOutcome_REFUSED, "Forbidden: "},
+		{"in a namespace that is not served", "another", federationv1.CatalogOutcome_ABSENT, ""},
+	} {
+		w, err := New(Options{ClusterID: "east", Config: cfg, Namespaces: []string{row.served}, Log: testlog.New(t)})
+		must.Succeed(t, err)
+		s.writer = w
+		s.expect(row.what, read(), row.want, row.message)
+	}
+}
+
 // What users have made or own stays, and a template while an Env names it; the catalogue's own goes.
 func TestRemove(t *testing.T) {
 	s := newSite(t)
