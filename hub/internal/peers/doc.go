@@ -24,8 +24,8 @@
 //
 // A call may wait here for a cluster that attaches again (package attach). If the call was not sent and the cluster attached to a peer, the
 // call goes to that peer. A call with the token of a tunnel does not; because the token is valid only here:
-// TestACallFollowsAClusterThatRenewsAtAnotherReplica. A tunnel waits before it has a token, and is then opened where the cluster is
-// attached: TestATunnelFollowsAClusterThatRenewsAtAnotherReplica.
+// TestACallFollowsAClusterThatRenewsAtAnotherReplica. A tunnel waits before it has a token, here or at the peer that the cluster has left,
+// and is then opened where the cluster is attached: TestATunnelFollowsAClusterThatRenewsAtAnotherReplica.
 //
 // A dispatch carries the mark of the ledger of the caller's replica: TestI2AWorkerRemembersTheLedgerOfTheReplicaThatWrote.
 //

@@ -26,7 +26,9 @@ import (
 	"navix.sh/atoll/hub/internal/attach"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
+	"navix.sh/atoll/pkg/wallclock"
 	"navix.sh/atoll/pkg/watch"
 )
 
@@ -38,6 +40,9 @@ const (
 	lookEvery = 5 * time.Second
 	// Unheard is how long a live member may lack a connection before it counts as unreachable.
 	Unheard = 15 * time.Second
+	// movePatience is how long a tunnel waits for what the replicas tell of a cluster that has left one of them. It looks at every movePause.
+	movePatience = 5 * time.Second
+	movePause    = 20 * time.Millisecond
 )
 
 // Peer is another replica, as package members knows it.
@@ -219,32 +224,68 @@ func hasToken(d *federationv1.Dispatch) bool {
 	return d.GetReach() != nil || d.GetWatch() != nil || d.GetKubernetes() != nil
 }
 
-// OpenTunnel makes a cluster open a tunnel, as in package attach.
-func (s *Service) OpenTunnel(
-	ctx context.Context, cluster string, holder reach.Holder, tell func(ctx context.Context, token string) error,
-) (reach.Tunnel, error) {
+// teller passes the token of a tunnel to its cluster.
+type teller = func(ctx context.Context, token string) error
+
+// follow opens a tunnel here, or through the peer to which the cluster is attached. If the cluster left that peer before it got a token,
+// follow tries once more where the cluster is attached then; because a token is valid only at the replica that issued it.
+func follow[T any](
+	ctx context.Context, s *Service, cluster string, tell teller, here func() (T, error), across func(*peer, teller) (T, error),
+) (T, error) {
 	p := s.settled(ctx, cluster)
 	if p == nil {
-		return s.opts.Workers.OpenTunnel(ctx, cluster, holder, tell)
+		return here()
 	}
-	s.metrics.tunnels.WithLabelValues("conversation").Inc()
-	return link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Account: holder.Account, Sandbox: holder.Sandbox}, tell)
+	var told atomic.Bool
+	out, err := across(p, func(ctx context.Context, token string) error {
+		told.Store(true)
+		return tell(ctx, token)
+	})
+	if err == nil || told.Load() || problem.FromError(err).Reason != problem.Unavailable {
+		return out, err
+	}
+	switch to := s.next(ctx, cluster, p); {
+	case to != nil && to != p:
+		return across(to, tell)
+	case s.opts.Workers.Connected(cluster):
+		return here()
+	default:
+		return out, err
+	}
+}
+
+// next returns the peer to which a cluster is attached after it left another, or nil. It waits for up to movePatience; because the peer may
+// know earlier than this replica that the cluster has left.
+func (s *Service) next(ctx context.Context, cluster string, left *peer) *peer {
+	began := s.opts.Clock.Now()
+	for {
+		p := s.at(cluster)
+		if p != left || s.opts.Clock.Since(began) >= movePatience || wallclock.Sleep(ctx, s.opts.Clock, movePause) != nil {
+			return p
+		}
+	}
+}
+
+// OpenTunnel makes a cluster open a tunnel, as in package attach.
+func (s *Service) OpenTunnel(ctx context.Context, cluster string, holder reach.Holder, tell teller) (reach.Tunnel, error) {
+	here := func() (reach.Tunnel, error) { return s.opts.Workers.OpenTunnel(ctx, cluster, holder, tell) }
+	return follow(ctx, s, cluster, tell, here, func(p *peer, tell teller) (reach.Tunnel, error) {
+		s.metrics.tunnels.WithLabelValues("conversation").Inc()
+		return link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Account: holder.Account, Sandbox: holder.Sandbox}, tell)
+	})
 }
 
 // OpenFeed makes a cluster open a tunnel for changes of sandboxes, as in package attach.
-func (s *Service) OpenFeed(
-	ctx context.Context, cluster string, tell func(ctx context.Context, token string) error,
-) (watch.Feed, error) {
-	p := s.settled(ctx, cluster)
-	if p == nil {
-		return s.opts.Workers.OpenFeed(ctx, cluster, tell)
-	}
-	s.metrics.tunnels.WithLabelValues("watch").Inc()
-	crossing, err := link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Feed: true}, tell)
-	if err != nil {
-		return nil, err
-	}
-	return feed{crossing}, nil
+func (s *Service) OpenFeed(ctx context.Context, cluster string, tell teller) (watch.Feed, error) {
+	here := func() (watch.Feed, error) { return s.opts.Workers.OpenFeed(ctx, cluster, tell) }
+	return follow(ctx, s, cluster, tell, here, func(p *peer, tell teller) (watch.Feed, error) {
+		s.metrics.tunnels.WithLabelValues("watch").Inc()
+		crossing, err := link.Cross(ctx, p.client, &federationv1.PeerTunnel{ClusterId: cluster, Feed: true}, tell)
+		if err != nil {
+			return nil, err
+		}
+		return feed{crossing}, nil
+	})
 }
 
 // feed is a crossing that carries changes of sandboxes.

@@ -75,12 +75,14 @@ func TestAClusterThatMovesIsReached(t *testing.T) {
 	}
 }
 
-// newRenewing has two replicas, of which a cluster has left a to attach again with a new certificate.
+// newRenewing has replicas of which a cluster has left a, to attach again with a new certificate.
 func newRenewing(t *testing.T) (*federation, *replica) {
 	t.Helper()
-	f := newFederation(t, "a", "b")
+	f := newFederation(t, "a", "b", "c")
 	east, a := f.attach("east", "a", 1, 3), f.replicas["a"]
-	a.ready(f, "east", "a", 3)
+	for _, r := range f.replicas {
+		r.ready(f, "east", "a", 3)
+	}
 	east.renew()
 	east.end()
 	f.eventually(func() error {
@@ -124,25 +126,34 @@ func TestACallFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
 	}
 }
 
-// TestATunnelFollowsAClusterThatRenewsAtAnotherReplica: it is opened where the cluster is once it has attached again.
+// TestATunnelFollowsAClusterThatRenewsAtAnotherReplica: it is opened where the cluster is once it has attached again, also by a replica
+// that it has neither left nor reached.
 func TestATunnelFollowsAClusterThatRenewsAtAnotherReplica(t *testing.T) {
-	f, a := newRenewing(t)
+	for _, by := range []string{"a", "c"} {
+		t.Run(by, func(t *testing.T) { testFollows(t, by) })
+	}
+}
+
+func testFollows(t *testing.T, by string) {
+	t.Helper()
+	f, _ := newRenewing(t)
+	r := f.replicas[by]
 	attached, opened := make(chan struct{}), make(chan error, 2)
 	tell := func(feed bool) func(context.Context, string) error {
 		return func(ctx context.Context, token string) error {
 			<-attached
-			return a.tell("east", feed)(ctx, token)
+			return r.tell("east", feed)(ctx, token)
 		}
 	}
 	go func() {
-		tunnel, err := a.OpenTunnel(t.Context(), "east", reach.Holder{Account: "team", Sandbox: sandboxID}, tell(false))
+		tunnel, err := r.OpenTunnel(t.Context(), "east", reach.Holder{Account: "team", Sandbox: sandboxID}, tell(false))
 		if err == nil {
 			tunnel.Close(nil)
 		}
 		opened <- err
 	}()
 	go func() {
-		changes, err := a.OpenFeed(t.Context(), "east", tell(true))
+		changes, err := r.OpenFeed(t.Context(), "east", tell(true))
 		if err == nil {
 			changes.Close()
 		}

@@ -195,6 +195,7 @@ func outcomeOf(answer *federationv1.Answer, err error) *federationv1.PeerOutcome
 var (
 	errNoTunnel = problem.New(problem.Invalid, "the first frame says which cluster should open a tunnel")
 	errInUse    = problem.New(problem.Invalid, "the token of the tunnel is empty, or in use")
+	errMoved    = problem.New(problem.Unavailable, "the cluster has attached to another replica").WithRetryAfter(time.Second)
 )
 
 // Tunnel implements federationv1.PeersServer.
@@ -215,6 +216,11 @@ func (s *server) Tunnel(stream link.TunnelStream) error {
 	defer end()
 	ctx, cancel := context.WithTimeout(stream.Context(), openTimeout)
 	defer cancel()
+	// This is decided before a token is issued, which is valid only here. The caller's replica then follows the cluster.
+	s.service.opts.Workers.Settle(ctx, open.GetClusterId())
+	if elsewhere, _ := s.service.opts.Fleet.Where(open.GetClusterId()); elsewhere != "" {
+		return errMoved.GRPCStatus().Err()
+	}
 	// The caller passes the token to the cluster, and ends the stream if that fails.
 	tell := func(_ context.Context, token string) error {
 		return stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Token{Token: token}})
