@@ -20,18 +20,21 @@ import (
 // elsewhere is a folder on another filesystem than those of the test.
 func elsewhere(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "atoll")
-	if err != nil {
-		t.Skipf("there is no other filesystem: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	var here, there syscall.Stat_t
 	must.Succeed(t, syscall.Stat(t.TempDir(), &here))
-	must.Succeed(t, syscall.Stat(dir, &there))
-	if here.Dev == there.Dev {
-		t.Skipf("%s is on the filesystem of the tests", dir)
+	for _, parent := range []string{"/dev/shm", "/var/tmp"} { // the second where TMPDIR is on the first
+		dir, err := os.MkdirTemp(parent, "atoll")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		must.Succeed(t, syscall.Stat(dir, &there))
+		if here.Dev != there.Dev {
+			return dir
+		}
 	}
-	return dir
+	t.Fatal("there is no other filesystem, such as a tmpfs at /dev/shm")
+	return ""
 }
 
 func (s *sandbox) move(from, to string) error {
