@@ -118,7 +118,7 @@ func (l *leader) enrol(id string) (wake chan struct{}, fresh bool) {
 	return wake, true
 }
 
-// settle applies which clusters are registered, which operators reclaim, and the passing of time.
+// settle applies the registrations of clusters, the reclaims of operators, and the passing of time.
 func (l *leader) settle(ctx context.Context) error {
 	registered, lost := map[string]string{}, map[string]bool{}
 	for _, id := range l.opts.Fleet.ClusterIDs() {

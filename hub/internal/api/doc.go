@@ -12,15 +12,15 @@
 //     without a team reaches only what has no team, and a key without namespaces reaches nothing.
 //   - A call about an Env needs a key for all teams. A call about the whole hub (drain, forget, back up, accept a loss) also needs all
 //     namespaces.
-//   - A watch ends once its caller's permissions change. A conversation ends once its caller may no longer reach its sandbox or cluster.
-//     Both outlast the check at their start: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
+//   - A watch ends once its caller's permissions change, and a conversation once its caller may no longer reach its sandbox or cluster;
+//     because both outlast the check at their start: TestWatchesEndWithTheirKey, TestConversationsEndWithThePermissionForTheirSandbox,
 //     TestConversationsEndWithTheAuthorizersPermission. A conversation continues if its caller gets more permissions:
 //     TestConversationsGoOnWithMoreScopes.
 //   - While an Authorizer does not respond, its last result counts for conversations, and for a watch until the watch needs a new decision.
-//     Permissions that other Authorizers withdraw meanwhile end them; because a revoked binding must take effect:
+//     If another Authorizer withdraws a permission meanwhile, they end; because a revoked binding must take effect:
 //     TestConversationsGoOnWhileOneOfTwoAuthorizersIsAway, TestAWatchGoesOnUntilItHasToAsk,
 //     TestABindingsEndHoldsWhileAnotherAuthorizerIsAway.
-//   - Requests with an API key are reviewed apart from those with other tokens; because an API server that does not respond may have to
-//     check the other tokens: TestAReviewWaitsForNoOtherGuest.
+//   - Running watches and conversations with an API key are reviewed apart from those with other tokens; because an API server that does
+//     not respond may have to check the other tokens: TestAReviewWaitsForNoOtherGuest.
 //   - A call that is not implemented fails with UNIMPLEMENTED and names what is missing.
 package api

@@ -35,7 +35,7 @@ type conn struct {
 	reported     func()                        // frees its report slot
 	holdCalls    func()                        // holds new calls until the cluster's next stream
 	wakeReleases func()                        // makes the cluster's newest stream release sandboxes that no caller got
-	elsewhere    func(*federationv1.RelayLost) // sends open calls to the other replicas
+	elsewhere    func(*federationv1.RelayLost) // tells the other replicas of lost calls and of sandboxes that must still be released
 	releases     chan struct{}                 // has a token when a release is queued
 	managed      bool                          // the hub may renew its certificate
 	requests     chan *federationv1.CertificateRequest

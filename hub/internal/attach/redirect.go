@@ -47,7 +47,8 @@ func (s *Server) redirect(n int, reason string, may func(cluster string) bool) (
 }
 
 // excess returns how many of a replica's clusters should move to others, given the numbers of clusters that the others have. It is 0 up to
-// the fair share plus a tenth (at least one), and at most a twentieth of the share at a time.
+// the fair share plus a tenth (at least one); above that, it is what exceeds the fair share, at most a twentieth of the share (at least
+// one) at a time.
 func excess(mine int, others []int) int {
 	total := mine
 	for _, n := range others {
@@ -85,7 +86,7 @@ func (s *Server) Balance(ctx context.Context, others func() []int) {
 	}
 }
 
-// RedirectAll redirects all workers to other replicas, and waits until they have left, for at most the time most.
+// RedirectAll redirects all workers to other replicas, and waits until they have left. most bounds the wait.
 func (s *Server) RedirectAll(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

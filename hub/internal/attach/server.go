@@ -308,7 +308,8 @@ func (s *Server) ReleaseUndelivered(clusterID, sandbox string) {
 	}
 }
 
-// OnLost sets the function that is called with the open calls of an ended stream; because the worker may attach to another replica.
+// OnLost sets the function that is called with the open calls of an ended stream and the sandboxes that it could not release; because the
+// worker may attach to another replica.
 func (s *Server) OnLost(f func(*federationv1.RelayLost)) { s.onLost.Store(&f) }
 
 func (s *Server) lost(left *federationv1.RelayLost) {
@@ -317,7 +318,8 @@ func (s *Server) lost(left *federationv1.RelayLost) {
 	}
 }
 
-// LostElsewhere takes the open calls of a stream that ended at another replica, and settles them once the cluster has a stream here.
+// LostElsewhere takes the open calls, and the sandboxes to release, of a stream that ended at another replica, and settles them once the
+// cluster has a stream here.
 func (s *Server) LostElsewhere(lost *federationv1.RelayLost) {
 	for _, l := range lost.GetCalls() {
 		id := callID{cluster: l.GetClusterId(), term: l.GetTerm(), stream: l.GetStream(), dispatch: l.GetDispatch()}

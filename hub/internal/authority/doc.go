@@ -27,8 +27,8 @@
 //     refusal of a token has the same text: TestJoinRefusals.
 //   - A token is used once. Its use, with kube-system uid and key, is durable before a certificate is signed. The same cluster with the
 //     same key may use it again until it expires; because the response may have been lost.
-//   - An invitation's scope becomes the cluster's scope with the first certificate. Then the invitation loses its scope, also when an
-//     operator sets another scope; so a repeated use of the token reverts nothing: TestAnInvitationUndoesNoLaterScope. A
+//   - An invitation's scope becomes the cluster's scope with the first certificate. The invitation then loses its scope, as it does when an
+//     operator sets another scope for the cluster; so a repeated use of the token reverts nothing: TestAnInvitationUndoesNoLaterScope. A
 //     join in flight gets the scope that the invitation has when the record is written, and fails if the invitation was withdrawn:
 //     TestAJoinInFlightMeetsWhatAnOperatorSaysMeanwhile.
 //   - A cluster whose name is bound to another uid is refused. An invitation lifts a forget or a revocation only for the new key.
@@ -48,10 +48,10 @@
 // Rules:
 //
 //   - Each step is durable before its effects, and is resumed after a crash: TestARotationSurvivesAKillAtEachStep,
-//     TestARotationOutlivesAKilledHubAtEachStep. One replica, the leader, drives the rotation, and another one after its end:
+//     TestARotationOutlivesAKilledHubAtEachStep. One replica, the leader, drives the rotation, and another one after the leader's end:
 //     TestReplicasCarryOnARotation. decideStep is pure.
 //   - A skip names its step; because a late skip would otherwise skip the next step: TestASkipNamesItsStep.
-//   - A step waits for the clusters whose certificates the hub renews, if they are attached, were attached within awayAfter, or may still
-//     return since the hub started. Other clusters return by an invitation.
+//   - A step waits for the clusters whose certificates the hub renews, if they are attached, were attached within awayAfter (package
+//     fleet), or the hub started less than awayAfter ago. Other clusters return by an invitation.
 //   - The operator manages certificates from files: Status lists such clusters, and no step waits for them.
 package authority

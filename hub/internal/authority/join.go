@@ -281,8 +281,8 @@ type paced struct {
 	asks, gets *rate.Limiter
 }
 
-// Pause returns the minimum interval between certificates of a cluster. It bounds the keys of certificates that have not expired
-// (hubstate.MaxKeys).
+// Pause returns the interval at which a cluster gets further certificates, after renewBurst at once. It bounds the keys of certificates
+// that have not expired (hubstate.MaxKeys).
 func (a *Authority) Pause() time.Duration { return a.opts.Lifetime / 10 }
 
 // mayRenew charges a cluster for a certificate, or returns why it gets none now. giveBack reverts the charge if no certificate was issued.

@@ -101,8 +101,8 @@ type pending struct {
 }
 
 // decide compares a cluster's desired parts with the revisions that it holds, by key. It removes nothing that the cluster has in a later
-// revision (I4), and nothing without a record (I5). known is the status of each manifest; because an equal revision number alone does not
-// prove an equal manifest. A cluster that a rollout holds back keeps the revisions that the rollout replaces.
+// revision (I4), and nothing without a record (I5). It needs known, the status of each manifest; because an equal revision number alone
+// does not prove an equal manifest. A cluster that a rollout holds back keeps the revisions that the rollout replaces.
 func decide(have, gone []part, held map[string]int32, known statuses, again func(key string, revision int32) bool) (out pending) {
 	out.newer = map[string]int32{}
 	for _, p := range have {

@@ -414,8 +414,8 @@ func (s *Service) undoTo(ctx context.Context, r *record, to int32) error {
 	return s.undo(ctx, r, "UndoneByUser", "by "+principal.From(ctx).Name, principal.From(ctx).Name, back)
 }
 
-// back chooses the manifest for an undo (pure): that of revision to. If to is 0, it is the manifest with which the record's rollout began,
-// or else the previous one. After an undo, to must be set; because otherwise every cluster would at once get the revision that was undone.
+// back chooses the manifest for an undo (pure): that of revision to. If to is 0, it is the manifest from before the record's rollout, or
+// else the previous one. After an undo, to must be set; because otherwise every cluster would at once get the revision that was undone.
 func (r *record) back(history []revision, to int32) (json.RawMessage, error) {
 	undo := r.Undo || r.Rollout != nil && r.Rollout.State == sandboxv1.Rollout_UNDONE // the latter for records of earlier releases
 	if to == 0 && !undo && r.Rollout != nil && len(r.Rollout.From) > 0 {

@@ -77,7 +77,7 @@ const (
 	askLater     step = "AskLater"  // the same cluster and attempt, after a pause
 	goElsewhere  step = "Elsewhere" // next candidate, next attempt
 	giveUp       step = "GiveUp"    // with the last refusal
-	runOut       step = "RunOut"    // DEADLINE: nothing was granted for certain, or the caller cannot retry the claim any more
+	runOut       step = "RunOut"    // DEADLINE: certainly no registered cluster granted the claim, or it has no key
 	stayUnknown  step = "Unknown"   // OUTCOME_UNKNOWN
 )
 

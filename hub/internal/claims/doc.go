@@ -9,7 +9,7 @@
 //   - If the store fails, nothing is claimed: TestAFailedStoreClaimsNothing.
 //   - A durable record (cluster, attempt, request) precedes every dispatch; because a retry must repeat the same dispatch:
 //     TestI2RecordIsDurableBeforeTheDispatch, TestI2HubDiesAfterTheDispatch, TestI2SameKeySameSandbox.
-//   - The worker's package claim has the worker's rules: TestI2ANewLeaderListsBeforeItServes, TestI2NoResponseWithoutTheLease,
+//   - The worker's part is in its package claim: TestI2ANewLeaderListsBeforeItServes, TestI2NoResponseWithoutTheLease,
 //     TestI2OfTwoPodsTheHigherIncarnationStays.
 //   - A retry joins the running flight and has the deadline of the flight's first caller: TestI2RetriesJoinTheFlight,
 //     TestI2JoinersShareTheFirstDeadline, TestAKeyedClaimOutlivesItsCaller.
@@ -56,8 +56,8 @@
 //   - A flight accepts no more callers once it reads the state that it returns; because a release or a cancel at another replica may have
 //     returned before their calls: TestACallIsNotAnsweredFromBeforeIt.
 //   - Whatever a replica did before it died, another replica returns the same sandbox: TestI2AReplicaDies.
-//   - One replica, the leader, resumes the claims without a waiting caller of dead replicas, and sweeps. Hints say which replicas are dead.
-//     A wrong hint only delays: TestOpenClaimsOfADeadReplicaAreResumedOnce, TestAResumedClaimIsItsNewReplicas,
+//   - One replica, the leader, resumes dead replicas' claims without a waiting caller, and sweeps. Hints say which replicas are dead. A
+//     wrong hint only delays: TestOpenClaimsOfADeadReplicaAreResumedOnce, TestAResumedClaimIsItsNewReplicas,
 //     TestAReplicaThatRestartsResumesItsOpenClaims, TestOneReplicaSweeps.
 //   - If the store does not respond, a claim with a key fails with UNAVAILABLE after 3 s, and later ones at once. Calls that do not need
 //     the store continue: TestWithoutTheStoreOnlyClaimsWithAKeyAreRefused.
@@ -78,7 +78,7 @@
 // the Pod, so that one Pod moves one claim, and requests that the worker refuse the claim if it still waits (Withdraw). Only that refusal
 // moves a claim with a key. A claim without a key leaves the queue as if its caller had left: TestAWaitingClaimGoesWhereAPodIsIdle,
 // TestI2AClaimThatWasGrantedIsNotMoved, TestOneIdlePodMovesOneClaim, TestWhatKeepsAWaitingClaim; of the worker
-// TestI2OnlyAWaitingClaimIsWithdrawn. The hub chooses a random one of the waiting claims; because only the worker knows their turns.
+// TestI2OnlyAWaitingClaimIsWithdrawn. Which of the waiting claims goes is random; because only the worker knows their turns.
 //
 // # A ledger that was lost, or restored from a backup
 //
@@ -141,8 +141,8 @@
 //   - A key does not stand for variables, files and the other fields; because a digest of a secret reveals it. A repeated call sets its
 //     own.
 //   - If the environment cannot be set, the hub releases the sandbox, unless an earlier call with the key has returned it: TestEquip.
-//   - Only the sandbox's record shows whether its template has the daemon. So a claim with an environment fails with INVALID after its Pod
-//     was taken if the template has none, and the hub releases that Pod: TestAnEnvironmentThatCannotBeSet.
+//   - Only the sandbox's record shows whether its template has the daemon. So if the template has no daemon, a claim with an environment
+//     fails with INVALID after its Pod was taken, and the hub releases that Pod: TestAnEnvironmentThatCannotBeSet.
 //
 // # Ends that a cluster has not confirmed
 //

@@ -96,8 +96,8 @@ func (e *endings) note(what ending) *clusterEndings {
 	return c
 }
 
-// room reports whether a call to a cluster may begin, given that less than most calls are in flight to all clusters. Called with the lock
-// held.
+// room reports whether a call to a cluster may begin. It may if the cluster is within its own bound and less than most calls are in flight
+// to all clusters (moreForFew more for a cluster with few). Called with the lock held.
 func (e *endings) room(c *clusterEndings, most int) bool {
 	if len(c.asked) < fewEndings {
 		most += moreForFew

@@ -57,8 +57,8 @@ func (p *pursuit) askAndLookElsewhere(ctx context.Context) (*federationv1.Answer
 	return answer, err
 }
 
-// whetherMoved returns moved if the claim left its queue for an idle Pod elsewhere. Otherwise it returns the outcome of the dispatch, and
-// gives up the Pod elsewhere if the claim did not leave its queue.
+// whetherMoved returns moved if the claim left its queue for an idle Pod elsewhere. Otherwise it releases the reservation of that Pod, and
+// returns the outcome of the dispatch.
 func (p *pursuit) whetherMoved(got dispatchOutcome) dispatchOutcome {
 	switch {
 	case p.elsewhere == nil:

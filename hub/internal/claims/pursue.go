@@ -55,7 +55,7 @@ type pursuit struct {
 	target    *target
 	elsewhere *move // the next target, because the claim waited and an idle Pod was found
 	moves     int
-	released  bool // no cluster holds the latest attempt for certain
+	released  bool // with a key: certainly no registered cluster holds the latest attempt
 	decision  *sandboxv1.Decision
 	outcomes  map[[2]string]string
 	refusal   *problem.Error // the latest one
@@ -174,7 +174,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 
 // pickSettled picks a candidate from the latest view. again is true if the claim may wait, because every candidate with idle Pods in the
 // view had none left when it was tried. A hub that has just started has only the clusters that reported first. It waits a moment for the
-// others, so that a claim does not fail without a cluster that is about to report, or wait for another claim's Pod until its deadline. view
+// others, so that a claim neither fails because a cluster has not reported yet, nor waits for another claim's Pod until its deadline. view
 // is nil for an unknown Env.
 func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked router.Decision, again bool) {
 	s := p.service

@@ -17,8 +17,8 @@ import (
 const shardCount = 1024
 
 // index finds the slot of an Env. Readers take no lock: a shard's content is immutable and replaced as a whole when an Env appears or
-// disappears; more frequent changes happen in the slot. A slice ordered by hash takes a third of a map's memory, and a copy of it is one
-// copy of memory.
+// disappears; more frequent changes happen in the slot. A slice ordered by hash takes a third of a map's memory, and is copied as one block
+// of memory.
 type index struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
@@ -225,7 +225,7 @@ func (s *slot) publish(changed *part, next *segment.Segment) {
 		if p == changed {
 			candidates = s.candidates(candidates, was, p, next)
 			p.segment = next
-		} else { // another owner's part: the slot's mu allows to read its segment
+		} else { // another owner's part: the slot's mu is enough to read its segment
 			candidates = s.candidates(candidates, was, p, p.segment)
 		}
 		p.first = first

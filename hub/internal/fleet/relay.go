@@ -43,7 +43,7 @@ type line struct {
 	attached *federationv1.RelayAttached
 	complete bool             // a complete report, as soon as the view is complete
 	deltas   []*relayedReport // the first one may be complete
-	items    int              // number of segments in deltas
+	items    int              // number of segments and removals in deltas, without a complete one
 	beat     *federationv1.RelayHeartbeat
 	due      bool
 }
@@ -325,7 +325,7 @@ func (c *cluster) relayDetached(s *Session) {
 	c.eachLine(s, func(l *line) { *l = line{detached: s.id.stream, due: l.due} })
 }
 
-// relayReport queues the changes of a report that counted for all peers. Called with mu held.
+// relayReport queues, for all peers, the changes of a report that has counted. Called with mu held.
 func (c *cluster) relayReport(s *Session, report *relayedReport) {
 	report.size = len(report.changed) + len(report.removed)
 	report.sequence, report.digest = c.order.Sequence, c.holdings.digest

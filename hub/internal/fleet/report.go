@@ -215,7 +215,7 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	return ack, nil
 }
 
-// again reports whether a peer made this complete report from a view of the order that this replica also has.
+// again reports whether a peer made this complete report from its view, at the order of this replica's view.
 func (s *Session) again(r *assembly, order segment.Order) bool {
 	return s.via != "" && r.complete && order == s.cluster.order
 }

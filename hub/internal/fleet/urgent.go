@@ -11,7 +11,7 @@ import (
 
 // urgent is the set of clusters whose records other replicas wait for.
 type urgent struct {
-	wake chan struct{} // has a token while the set is not empty
+	wake chan struct{} // gets a token when a cluster is added
 
 	mu       sync.Mutex // a leaf
 	clusters map[*cluster]struct{}

@@ -35,8 +35,9 @@
 //
 // # The first key
 //
-// At its start, a hub that accepts keys, has no keys file, and has no valid key for everything in its store creates the key bootstrap, and
-// writes its token to bootstrap-token in its data directory. So an operator that can read that directory regains access by a restart.
+// At its start, a hub that accepts keys and has no keys file creates the key bootstrap if its store has neither a valid key nor a binding
+// for everything, and writes its token to bootstrap-token in its data directory. So an operator that can read that directory regains access
+// by a restart.
 //
 // # Limits
 //

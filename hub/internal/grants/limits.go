@@ -31,7 +31,7 @@ const (
 	retryKeys = 30 * time.Second
 )
 
-// Usage returns the usage of teams and keys. All fields are required for limits to apply.
+// Usage provides the usage of teams and keys. All fields are required for limits to apply.
 type Usage struct {
 	// Each calls f with each known live sandbox.
 	Each func(f func(*sandboxv1.Sandbox))

@@ -22,7 +22,7 @@
 //   - Only the leader among the hub's replicas reads and writes objects. Two leaders at a time do no harm: the store accepts one of two
 //     revisions, and statuses are applied: TestOneLeads.
 //   - Absence is not deletion (I5): a finalizer makes a deletion visible, even if the hub is down meanwhile. An object that disappears
-//     without it stays in the catalogue, until `atollctl delete` or until it is written again: TestI5AbsenceIsNotDeletion.
+//     without a visible deletion stays in the catalogue, until `atollctl delete` or until it is written again: TestI5AbsenceIsNotDeletion.
 //   - An object that went back to an earlier generation (a restored etcd, I4) is not taken until it changes from there:
 //     TestI4AnObjectThatWentBack.
 //   - Objects that a catalogue, also that of another hub, has delivered into this cluster are no sources: TestWhatIsDeliveredIsNoSource.

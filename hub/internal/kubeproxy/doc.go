@@ -23,6 +23,6 @@
 //     TestATunnelEndsWithItsRequest.
 //   - Tunnels count against their caller's account (I14). Bodies are streamed, and headers are bounded. Nothing is buffered.
 //   - Each request that may change something has an audit line with method and path, but without query and body, which may contain secrets.
-//     Whether it may is decided by the decoded path; because the API server routes by that: TestAudit.
+//     Whether a request may change something is decided by the decoded path; because the API server routes by that: TestAudit.
 //   - Clusters at other replicas are reached in the same way as their sandboxes (package peers).
 package kubeproxy

@@ -24,7 +24,7 @@ const (
 	// listEvery is the interval at which a cluster with few sandboxes is listed. Each sandbox adds listPer to it.
 	listEvery = 10 * time.Second
 	listPer   = 10 * time.Millisecond
-	// look is the interval at which due lists are checked for.
+	// look is the interval at which the hub checks whether a list is due.
 	look = 250 * time.Millisecond
 	// spread is the distance between the first lists of two successive clusters, in thousandths of listEvery. The golden ratio leaves even
 	// gaps for any number of clusters.

@@ -12,8 +12,8 @@
 //
 // Rules:
 //
-//   - The keys of these entries are never encrypted. They contain unsalted hashes of team, namespace and claim key, so that a guess can be
-//     confirmed.
+//   - The keys of these entries are never encrypted. They contain unsalted hashes of team, namespace and claim key; so a reader of the
+//     store can confirm a guess.
 //   - Open claims are listed in full, page by page; because a claim that is omitted is never resumed: TestAllOpenClaimsAreListed.
 //   - Times are wall-clock times. An unreadable record fails only its own calls (ErrDamaged): of package claims FuzzRecord,
 //     TestADamagedRecordStopsNothingElse, TestADamagedRecordKeepsNoClusterUnheard, TestADamagedRecordHidesNoLostSandbox and

@@ -235,7 +235,7 @@ func (p *peer) ask(cluster string) {
 	p.signal()
 }
 
-// send sends requests until ctx ends. The next relay repeats losses that were not received.
+// send sends requests until ctx ends. The next relay repeats the losses that were sent within namedFor.
 func (p *peer) send(ctx context.Context, stream relayStream) {
 	for {
 		p.mu.Lock()

@@ -19,7 +19,7 @@
 //	the peer says "unclear", or the call to it fails  ErrUnclear
 //	a claim without a key, and the peer is silent 1 s ErrUnclear: it may try another cluster
 //
-// If a peer does not confirm a call within a second, its cluster becomes the last choice here, as if a worker did not confirm it. Test:
+// If a peer does not confirm a call within a second, its cluster becomes the last choice here, as if a worker did not confirm it:
 // TestOutcomesAcrossAReplica.
 //
 // A call may wait here for a cluster that attaches again (package attach). If the call was not sent and the cluster attached to a peer, the

@@ -88,8 +88,8 @@ func (p *peer) requeueLosses() {
 	p.losses, p.named = again.with(p.losses), nil
 }
 
-// queueLosses queues the open calls of an ended stream for every peer, also for later ones; because a replica that was frozen may know no
-// peers when it notices.
+// queueLosses queues the open calls of an ended stream, and the sandboxes that it could not release, for every peer, also for later ones;
+// because a replica that was frozen may know no peers when it notices.
 func (s *Service) queueLosses(lost *federationv1.RelayLost) {
 	more := losses{calls: lost.GetCalls(), sandboxes: lost.GetSandboxIds()}
 	s.mu.Lock()

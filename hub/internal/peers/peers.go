@@ -84,7 +84,7 @@ type Service struct {
 
 	mu    sync.RWMutex
 	peers map[string]*peer
-	open  losses // open calls of ended streams, for later peers
+	open  losses // open calls and unreleased sandboxes of ended streams, for later peers
 }
 
 // New returns a service without peers.

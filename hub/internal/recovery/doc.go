@@ -7,8 +7,9 @@
 //
 // # When the hub is recovering
 //
-//   - The registry records the ledger's identity, and every 30 s its progress. The hub is recovering if the ledger is missing, another,
-//     older, or restored; because returned keys may be missing: TestAnotherLedgerIsNotOurs, TestAnOlderCopyOfTheLedgerIsNotTheLedger.
+//   - The registry records the ledger's identity, and every 30 s its progress. The hub is recovering if the ledger is missing, is not the
+//     recorded one, is older than the recorded progress, or was restored; because returned keys may be missing: TestAnotherLedgerIsNotOurs,
+//     TestAnOlderCopyOfTheLedgerIsNotTheLedger.
 //   - A restart with both files, or with a new registry, starts no recovery: TestARestartWithBothFilesRecoversNothing,
 //     TestALostRegistryLeavesTheLedger.
 //   - No claim with a key is served until every registered cluster has sent its key index, or an operator accepts the loss:
@@ -73,7 +74,7 @@
 //
 // # Where both files are lost (I2)
 //
-//   - With the copy of package registrycopy, it counts as a lost ledger.
+//   - With the copy of package registrycopy, the loss of both files counts as a lost ledger.
 //   - Without the copy the hub is new. It believes no cluster about keys (I15), so a key can get a second sandbox.
 //     atoll_hub_claim_keys_unsent_total and the log of marks with other secrets show this to operators.
 package recovery

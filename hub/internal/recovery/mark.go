@@ -129,10 +129,10 @@ func (m Mark) Proto() *federationv1.LedgerMark {
 	return &federationv1.LedgerMark{Id: m.ID, Revision: m.Revision, Proof: m.Proof, Commits: m.Commits, CommitsProof: m.CommitsProof}
 }
 
-// Remembered compares the mark of a worker that attaches. If the mark shows that the ledger was set back, with anything else, Remembered
-// starts a recovery and returns its cause. A mark that no secret of this hub made changes nothing; because any cluster could invent it.
-// While the store does not respond, the mark is kept, and claims with a key wait until it is compared; because streams must begin without
-// the store.
+// Remembered compares the mark of a worker that attaches. If the mark shows that the ledger was set back, whatever else was set back with
+// it, Remembered starts a recovery and returns its cause. A mark that no secret of this hub made changes nothing; because any cluster could
+// invent it. While the store does not respond, the mark is kept, and claims with a key wait until it is compared; because streams must
+// begin without the store.
 func (s *State) Remembered(ctx context.Context, m Mark, now time.Time) (got Verdict, because hubstate.Cause, err error) {
 	got, m = s.verifyMark(m), s.checkedCommits(m)
 	because, err = s.compare(ctx, m, got, now)

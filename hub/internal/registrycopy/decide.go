@@ -8,7 +8,7 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// document is the document at the place.
+// document is the content of the place.
 type document struct {
 	Format   int               `json:"format"`
 	Ledger   hubstate.Identity `json:"ledger"`
@@ -34,8 +34,9 @@ func registryMustName(seen hubstate.Identity, ledger *hubstate.Ledger, registry 
 	return (ledger == nil || seen.Epoch > ledger.Epoch) && (registry == nil || seen.Epoch > registry.Epoch)
 }
 
-// completed returns the records of a registry that may lack entries of the document. If both have a record of the same cluster, only the
-// fields of the document are taken from the document; because a mere excerpt would end a drain, and drop keys of certificates.
+// completed returns the records of a registry that may lack entries of the document. If both have a record of the same cluster (name and
+// uid), the registry's record stays, and gets only the document's scope, forgotten uids and revocations; because the excerpt in its place
+// would end a drain, and drop keys of certificates.
 func completed(seen, known []hubstate.Record) []hubstate.Record {
 	merged := hubstate.Merge(seen, known)
 	for i, r := range merged {

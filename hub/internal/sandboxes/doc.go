@@ -6,8 +6,8 @@
 //
 //   - A caller sees only its own sandboxes and learns nothing of others: TestGetAndRelease, TestListMergesInOrder,
 //     TestOnlyTheOwnerReachesASandbox.
-//   - A cluster that a caller may not see is treated as missing: it is not asked, and not named while it is away; because both reveal what
-//     others have: TestPartsOfOtherClustersAreNotShown, TestAWatchShowsWhatItsCallerMaySee.
+//   - A cluster that a caller may not see is treated as missing: it is not asked, and not named while it is away; because either would
+//     reveal what others have: TestPartsOfOtherClustersAreNotShown, TestAWatchShowsWhatItsCallerMaySee.
 //   - A decision is returned only for the Env of its claim; because the Env determines which candidates a caller may see: TestExplain.
 //   - If a sandbox's cluster is away, its release is checked against the hub's last known state of the sandbox, or the record of its claim:
 //     TestAReleaseReachesAClusterThatIsAway.

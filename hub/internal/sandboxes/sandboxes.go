@@ -92,7 +92,7 @@ func (s *Service) Get(ctx context.Context, id string) (*sandboxv1.Sandbox, error
 		return nil, err
 	}
 	if !principal.From(ctx).Seeing().SeesCluster(cluster) {
-		return nil, noSandbox(id) // whether or not there is such a cluster, or it is away
+		return nil, noSandbox(id) // the same error for a cluster that does not exist, that responds, and that is away
 	}
 	sandbox, unsure := s.claims.Ended(ctx, id)
 	if unsure != nil && !silent(unsure) {
