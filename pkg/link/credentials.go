@@ -108,7 +108,8 @@ func (c *Credentials) Register(registry prometheus.Registerer) error {
 	return errors.Join(registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "atoll_link_certificate_expiry_timestamp_seconds", Help: "When the certificate that is in use on the link ends; 0: there is none.",
 	}, func() float64 { return float64(c.Expiry().Unix()) })), registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_link_certificate_lifetime_seconds", Help: "For how long that certificate is valid in all; 0: there is none.",
+		Name: "atoll_link_certificate_lifetime_seconds",
+		Help: "For how long that certificate is valid from its issue, without the hour of backdating; 0: there is none.",
 	}, func() float64 { return c.Lifetime().Seconds() })))
 }
 

@@ -52,7 +52,7 @@ func (r *Rates) Validate() error {
 	for _, flag := range r.flags() {
 		const most = 1 << 20
 		if *flag.value < 0 || *flag.value > most {
-			return fmt.Errorf("--%s: %d is not valid, want 1 to %d", flag.name, *flag.value, most)
+			return fmt.Errorf("--%s: %d is not valid, want 1 to %d, or 0 for the default", flag.name, *flag.value, most)
 		}
 	}
 	return nil
