@@ -177,10 +177,10 @@ type Agent struct {
 	ended      chan struct{} // has a token while there are new terminal records
 
 	acrossStreams
-	conversations atomic.Pointer[conversations] // of the current stream
-	executing     sync.WaitGroup
-	slots         slots
-	ending        ending
+	tunnels   atomic.Pointer[tunnels] // of the current stream
+	executing sync.WaitGroup
+	slots     slots
+	ending    ending
 }
 
 // leadership is one term of the worker as its cluster's leader.
@@ -201,7 +201,7 @@ type acrossStreams struct {
 	unacknowledged []*federationv1.Unacknowledged
 	ledger         atomic.Pointer[federationv1.LedgerMark] // the latest mark that the hub sent; nil without one
 	allotted       bool                                    // the hub divides maxReplicas, as stored
-	retired        []*conversations                        // of streams that ended for a new certificate
+	retired        []*tunnels                              // of streams that ended for a new certificate
 	lockedOut      string                                  // hash of the CAs that a hub sent and that do not accept that hub's certificate
 }
 
@@ -268,8 +268,8 @@ func (a *Agent) armed() bool {
 	}
 }
 
-// raise gives this term a higher incarnation. Until claims are served, no other process has seen the old one.
-func (a *Agent) raise(n uint64) {
+// setIncarnation gives this term a higher incarnation. Until claims are served, no other process has seen the old one.
+func (a *Agent) setIncarnation(n uint64) {
 	a.arming.Lock()
 	defer a.arming.Unlock()
 	a.incarnation.Store(n)
@@ -306,7 +306,7 @@ func (a *Agent) setConnected(connected bool) {
 	}
 }
 
-var errUnknownIdentity = errors.New("the hub takes this worker for another cluster")
+var errUnknownIdentity = errors.New("this worker's certificate names another cluster")
 
 // identityError explains a certificate that does not match --cluster-id. Retries do not help.
 func (a *Agent) identityError(says string) error {

@@ -42,8 +42,9 @@ type answeredDispatch struct {
 	answer   *federationv1.Answer
 }
 
-// unheard reports whether the answer is of a claim without a key and has a sandbox. If it is lost, no caller asks for the sandbox again.
-func (o answeredDispatch) unheard() bool {
+// handsOutUnkeyed reports whether the answer is of a claim without a key and has a sandbox. If it is lost, no caller asks for the sandbox
+// again.
+func (o answeredDispatch) handsOutUnkeyed() bool {
 	c := o.dispatch.GetClaim()
 	return c != nil && c.GetKeyHash() == "" && o.answer.GetSandbox() != nil
 }
@@ -69,37 +70,37 @@ func (s slots) of(d *federationv1.Dispatch) chan struct{} {
 
 func (s slots) taken() int { return len(s.claims) + len(s.calls) }
 
-// leavers holds the claims without a key that are under way on a stream, and cancels those whose callers have left.
-type leavers struct {
-	mu    sync.Mutex
-	under map[uint64]context.CancelFunc
+// unkeyedClaims holds the claims without a key that are under way on a stream, and cancels those whose callers have left.
+type unkeyedClaims struct {
+	mu      sync.Mutex
+	cancels map[uint64]context.CancelFunc
 }
 
 // add registers a claim; done removes it. It is called before the next frame is read, so that a Leave message always finds its claim.
-func (l *leavers) add(ctx context.Context, d *federationv1.Dispatch) (claim context.Context, done func()) {
+func (l *unkeyedClaims) add(ctx context.Context, d *federationv1.Dispatch) (claim context.Context, done func()) {
 	if c := d.GetClaim(); c == nil || c.GetKeyHash() != "" {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.under == nil {
-		l.under = map[uint64]context.CancelFunc{}
+	if l.cancels == nil {
+		l.cancels = map[uint64]context.CancelFunc{}
 	}
-	l.under[d.GetId()] = cancel
+	l.cancels[d.GetId()] = cancel
 	return ctx, func() {
 		cancel()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.under, d.GetId())
+		delete(l.cancels, d.GetId())
 	}
 }
 
-func (l *leavers) leave(dispatches []uint64) {
+func (l *unkeyedClaims) cancel(dispatches []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range dispatches {
-		if cancel := l.under[id]; cancel != nil {
+		if cancel := l.cancels[id]; cancel != nil {
 			cancel()
 		}
 	}
@@ -123,7 +124,7 @@ func (u *uplink) dispatch(ctx context.Context, d *federationv1.Dispatch) error {
 		u.deliver(ctx, answeredDispatch{d, a.tooMany(d)}) // in this goroutine, because there are already enough
 		return nil
 	}
-	waited, done := u.leavers.add(ctx, d)
+	waited, done := u.unkeyedClaims.add(ctx, d)
 	if !a.execute(func() {
 		defer func() { <-slots }()
 		defer done()
@@ -170,14 +171,14 @@ func (u *uplink) answer(ctx context.Context, o answeredDispatch) (err error) {
 }
 
 func (a *Agent) takeBack(o answeredDispatch) {
-	if !o.unheard() {
+	if !o.handsOutUnkeyed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.running), releaseTimeout)
 	defer cancel()
 	id := o.answer.GetSandbox().GetId()
 	if _, err := a.opts.Sandboxes.Release(ctx, id); err != nil && disposition.Of(err) != federationv1.Disposition_DONE {
-		a.opts.Log.Error(err, "could not release a sandbox that no caller was given, yet", "sandbox", id)
+		a.opts.Log.Error(err, "could not release a sandbox that was not returned to a caller, will try again", "sandbox", id)
 		a.opts.Sandboxes.Abandon(id)
 	}
 }
@@ -187,7 +188,7 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 	defer func() {
 		if r := recover(); r != nil {
 			a.opts.Log.Error(fmt.Errorf("panic: %v", r), "a dispatch failed", "stack", string(debug.Stack()))
-			answer = failed(d, federationv1.Disposition_UNCLEAR, problem.New(problem.Internal, "the worker failed at the call"))
+			answer = failed(d, federationv1.Disposition_UNCLEAR, problem.New(problem.Internal, "the worker panicked in the call"))
 		}
 	}()
 	ctx, span := telemetry.Continue(link.WithTraceContext(ctx, d.GetTrace()), a.opts.Traces, link.CallName(d))
@@ -223,11 +224,11 @@ func (a *Agent) carryOut(ctx context.Context, d *federationv1.Dispatch) (answer 
 		return failed(d, dispositionOf(d, err), problem.FromError(err))
 	}
 	if size := proto.Size(answer); size > link.MaxFrame {
-		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the answer has %d bytes; ask for a smaller page", size))
+		return failed(d, federationv1.Disposition_DONE, problem.New(problem.Invalid, "the response has %d bytes; ask for a smaller page", size))
 	}
 	answer.Id, answer.Disposition = d.GetId(), federationv1.Disposition_DONE
 	if err := link.Check(answer); err != nil {
-		return failed(d, dispositionOf(d, err), problem.New(problem.Internal, "the answer cannot be sent: %w", err))
+		return failed(d, dispositionOf(d, err), problem.New(problem.Internal, "the response cannot be sent: %w", err))
 	}
 	return answer
 }
@@ -270,7 +271,7 @@ func (a *Agent) call(ctx context.Context, d *federationv1.Dispatch, timeout time
 		return &federationv1.Answer{Result: &federationv1.Answer_Refreshed{Refreshed: refreshed}}, err
 	case *federationv1.Dispatch_Catalog:
 		if a.opts.Catalog == nil {
-			return nil, problem.New(problem.Unimplemented, "this worker takes nothing from a catalogue")
+			return nil, problem.New(problem.Unimplemented, "this worker applies no catalogue")
 		}
 		result, err := a.opts.Catalog.Catalog(ctx, call.Catalog)
 		return &federationv1.Answer{Result: &federationv1.Answer_Catalog{Catalog: result}}, err

@@ -92,7 +92,7 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 			d.Id = id
 			must.Succeed(t, u.dispatch(ctx, d))
 		}
-		u.leavers.leave([]uint64{2, 3, 4})
+		u.unkeyedClaims.cancel([]uint64{2, 3, 4})
 		if got := (<-u.answers).answer; got.GetId() != 2 || got.GetError() == nil {
 			t.Errorf("answered %v", got)
 		}
@@ -100,12 +100,12 @@ func TestACallerThatLeavesTakesItsClaimAlong(t *testing.T) {
 		if taken := a.slots.taken(); taken != 2 {
 			t.Errorf("%d claims are under way, want 2", taken)
 		}
-		if len(u.leavers.under) != 1 {
-			t.Errorf("%d may be left, want 1", len(u.leavers.under))
+		if len(u.unkeyedClaims.cancels) != 1 {
+			t.Errorf("%d may be left, want 1", len(u.unkeyedClaims.cancels))
 		}
 		cancel()
 		synctest.Wait()
-		if len(u.leavers.under) != 0 {
+		if len(u.unkeyedClaims.cancels) != 0 {
 			t.Error("what is over is not forgotten")
 		}
 	})

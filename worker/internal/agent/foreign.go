@@ -16,12 +16,12 @@ var errForeignGap = errors.New("a message about other clusters is missing")
 func (u *uplink) foreign(f *federationv1.Foreign) error {
 	if number := f.GetNumber(); number != 0 {
 		switch {
-		case number <= u.told:
+		case number <= u.lastForeign:
 			return nil
-		case number != u.told+1:
-			return fmt.Errorf("%w: %d came after %d", errForeignGap, number, u.told)
+		case number != u.lastForeign+1:
+			return fmt.Errorf("%w: %d came after %d", errForeignGap, number, u.lastForeign)
 		}
-		u.told = number
+		u.lastForeign = number
 	}
 	u.agent.opts.Foreign.Receive(f)
 	return nil

@@ -36,7 +36,7 @@ func (r *refused) Error() string {
 
 var errNotLeading = errors.New("the hub has seen a higher incarnation, and this worker's lease has lapsed")
 
-var errProtocol = errors.New("the hub does not speak this worker's protocol")
+var errProtocol = errors.New("this worker does not support the hub's protocol version")
 
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
@@ -127,7 +127,7 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 			return welcome{}, errNotLeading
 		}
 		a.opts.Log.Info("the hub has seen a higher incarnation, raised ours", "incarnation", n, "seen", floor)
-		a.raise(n)
+		a.setIncarnation(n)
 	}
 	if err := a.allot(ctx, w.GetAllotments()); err != nil {
 		return welcome{}, err

@@ -68,12 +68,12 @@ const (
 	askAgain = 30 * time.Second
 	// askedLately is how long a sent request satisfies further requests of the hub.
 	askedLately = 2 * time.Second
-	// maxPapers bounds the queued frames about trust and certificates, of which a hub sends few.
-	maxPapers = 8
+	// maxCertificateFrames bounds the queued frames about trust and certificates, of which a hub sends few.
+	maxCertificateFrames = 8
 )
 
-// papers is the part of a stream that handles trust and certificates. It has a goroutine of its own, because it writes to the store.
-type papers struct {
+// certificates is the part of a stream that handles trust and certificates. It has a goroutine of its own, because it writes to the store.
+type certificates struct {
 	in       chan *federationv1.HubFrame
 	out      chan *federationv1.WorkerFrame
 	accepted chan struct{} // closed when the hub has accepted the stream
@@ -83,41 +83,41 @@ type papers struct {
 	renewed  bool                      // the stream ends, and the next one shows the new certificate
 }
 
-func newPapers() papers {
-	return papers{
-		in: make(chan *federationv1.HubFrame, maxPapers), out: make(chan *federationv1.WorkerFrame), accepted: make(chan struct{}),
+func newCertificates() certificates {
+	return certificates{
+		in: make(chan *federationv1.HubFrame, maxCertificateFrames), out: make(chan *federationv1.WorkerFrame), accepted: make(chan struct{}),
 	}
 }
 
 // accept records that the hub has accepted the stream. Only the goroutine of send calls it.
-func (p *papers) accept() {
+func (c *certificates) accept() {
 	select {
-	case <-p.accepted:
+	case <-c.accepted:
 	default:
-		close(p.accepted)
+		close(c.accepted)
 	}
 }
 
 // take queues a frame. read calls it, and must not wait: a frame that does not fit is dropped, and the hub sends it again on the next
 // stream.
-func (p *papers) take(frame *federationv1.HubFrame) {
+func (c *certificates) take(frame *federationv1.HubFrame) {
 	select {
-	case p.in <- frame:
+	case c.in <- frame:
 	default:
 	}
 }
 
-// keepIdentity handles papers until the stream ends; their failures do not end the stream. It first stores that the hub has accepted the
-// certificate of this stream. After a renewal, the current certificate is another one, which no hub has seen.
+// keepIdentity handles trust and certificates until the stream ends; failures do not end the stream. It first stores that the hub has
+// accepted the certificate of this stream. After a renewal, the current certificate is another one, which no hub has seen.
 func (u *uplink) keepIdentity(ctx context.Context) error {
 	ticker := u.clock.NewTicker(identityPause)
 	defer ticker.Stop()
-	accepted, confirmed := u.papers.accepted, false
+	accepted, confirmed := u.certificates.accepted, false
 	for {
 		var err error
 		var in <-chan *federationv1.HubFrame
 		if confirmed {
-			in = u.papers.in
+			in = u.certificates.in
 		}
 		select {
 		case <-ctx.Done():
@@ -127,15 +127,15 @@ func (u *uplink) keepIdentity(ctx context.Context) error {
 			err = u.agent.opts.Identity.Attached(ctx)
 			confirmed = err == nil
 		case frame := <-in:
-			err = u.paper(ctx, frame)
+			err = u.handleCertificate(ctx, frame)
 		case <-ticker.C():
 			switch {
 			case accepted == nil && !confirmed:
 				err = u.agent.opts.Identity.Attached(ctx)
 				confirmed = err == nil
-			case u.papers.unstored != nil:
-				err = u.renew(ctx, u.papers.unstored)
-			case confirmed && !u.papers.renewed && u.agent.opts.Identity.Due() && u.mayAsk():
+			case u.certificates.unstored != nil:
+				err = u.renew(ctx, u.certificates.unstored)
+			case confirmed && !u.certificates.renewed && u.agent.opts.Identity.Due() && u.mayAsk():
 				err = u.ask(ctx, "the hub has not asked for it")
 			}
 		}
@@ -146,7 +146,7 @@ func (u *uplink) keepIdentity(ctx context.Context) error {
 }
 
 func (u *uplink) mayAsk() bool {
-	return u.papers.asked.IsZero() || u.clock.Since(u.papers.asked) >= askAgain
+	return u.certificates.asked.IsZero() || u.clock.Since(u.certificates.asked) >= askAgain
 }
 
 // ask sends a request for a certificate.
@@ -155,7 +155,7 @@ func (u *uplink) ask(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
-	u.papers.asked = u.clock.Now()
+	u.certificates.asked = u.clock.Now()
 	u.agent.opts.Log.Info("Asking the hub for a new certificate", "reason", why)
 	return u.post(ctx, &federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_CertificateRequest{
 		CertificateRequest: &federationv1.CertificateRequest{Csr: csr},
@@ -164,14 +164,14 @@ func (u *uplink) ask(ctx context.Context, why string) error {
 
 func (u *uplink) post(ctx context.Context, frame *federationv1.WorkerFrame) error {
 	select {
-	case u.papers.out <- frame:
+	case u.certificates.out <- frame:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error {
+func (u *uplink) handleCertificate(ctx context.Context, frame *federationv1.HubFrame) error {
 	identity, hub := u.agent.opts.Identity, link.HubChain(u.stream.Context())
 	switch body := frame.GetBody().(type) {
 	case *federationv1.HubFrame_Trust:
@@ -188,7 +188,8 @@ func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error 
 			TrustAck: &federationv1.TrustAck{Hash: body.Trust.GetHash()},
 		}})
 	case *federationv1.HubFrame_Renew:
-		if u.papers.renewed || u.papers.unstored != nil || !u.papers.asked.IsZero() && u.clock.Since(u.papers.asked) < askedLately {
+		c := &u.certificates
+		if c.renewed || c.unstored != nil || !c.asked.IsZero() && u.clock.Since(c.asked) < askedLately {
 			return nil
 		}
 		return u.ask(ctx, body.Renew.GetReason())
@@ -200,18 +201,18 @@ func (u *uplink) paper(ctx context.Context, frame *federationv1.HubFrame) error 
 
 // renew stores a certificate that the hub has sent. If storing fails, renew keeps it for another try, because the hub issues few.
 func (u *uplink) renew(ctx context.Context, issued *federationv1.Certificate) error {
-	p := &u.papers
+	c := &u.certificates
 	err := u.agent.opts.Identity.Renew(ctx, issued, link.HubChain(u.stream.Context()))
 	switch {
 	case errors.Is(err, link.ErrNotStored):
-		p.unstored = issued
-	case err == nil || p.unstored == issued:
-		p.unstored = nil
+		c.unstored = issued
+	case err == nil || c.unstored == issued:
+		c.unstored = nil
 	}
 	if err != nil {
 		return err
 	}
-	p.asked, p.renewed = time.Time{}, true
+	c.asked, c.renewed = time.Time{}, true
 	u.leave(link.ErrRenewed)
 	return nil
 }

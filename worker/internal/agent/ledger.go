@@ -52,7 +52,7 @@ func (a *Agent) keepLedger(ctx context.Context) error {
 			continue
 		}
 		if err := a.store.keepLedger(ctx, mark); err != nil {
-			a.opts.Log.Info("Could not store how far the hub's ledger is; it is tried again", "error", err.Error())
+			a.opts.Log.Info("Could not store the revision of the hub's ledger, will try again", "error", err.Error())
 			continue
 		}
 		stored = mark

@@ -36,7 +36,7 @@ func newMetrics() metrics {
 // register registers the metrics. Only the leader of a cluster's workers is connected.
 func (a *Agent) register(registry prometheus.Registerer) error {
 	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "atoll_worker_hub_connected", Help: "Whether a hub takes this worker's reports (1); 0 as well for a follower, and without a hub.",
+		Name: "atoll_worker_hub_connected", Help: "Whether a hub accepts this worker's reports (1); 0 also for a follower, and without a hub.",
 	}, func() float64 {
 		if a.Connected() {
 			return 1

@@ -16,84 +16,84 @@ import (
 	"navix.sh/atoll/worker/internal/disposition"
 )
 
-// conversations are the tunnels of the hub's callers over one stream.
-type conversations struct {
-	tunnels *link.Tunnels
-	joined  sync.WaitGroup
+// tunnels are those of the hub's callers over one stream.
+type tunnels struct {
+	conn   *link.Tunnels
+	joined sync.WaitGroup
 
-	mu   sync.Mutex // guards over against starting conversations
+	mu   sync.Mutex // guards over against starting tunnels
 	over bool
-	idle chan struct{} // closed when retired conversations have ended on their own
+	idle chan struct{} // closed when retired tunnels have ended on their own
 }
 
-// join runs a conversation. It returns false if the stream is over.
-func (c *conversations) join(carry func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
+// join carries a tunnel. It returns false if the stream is over.
+func (t *tunnels) join(carry func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
 		return false
 	}
-	c.joined.Go(carry)
+	t.joined.Go(carry)
 	return true
 }
 
-// retire stops new conversations. Those under way continue; their connection closes with the last one.
-func (c *conversations) retire() {
-	c.mu.Lock()
-	c.over = true
-	c.mu.Unlock()
-	c.idle = make(chan struct{})
+// retire stops new tunnels. Those under way continue; their connection closes with the last one.
+func (t *tunnels) retire() {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	t.idle = make(chan struct{})
 	go func() {
-		defer close(c.idle)
-		c.joined.Wait()
-		_ = c.tunnels.Close()
+		defer close(t.idle)
+		t.joined.Wait()
+		_ = t.conn.Close()
 	}()
 }
 
-func (c *conversations) ended() bool {
+func (t *tunnels) ended() bool {
 	select {
-	case <-c.idle:
+	case <-t.idle:
 		return true
 	default:
 		return false
 	}
 }
 
-// end ends all conversations.
-func (c *conversations) end() error {
-	c.mu.Lock()
-	c.over = true
-	c.mu.Unlock()
-	err := c.tunnels.Close()
-	if c.idle != nil {
-		<-c.idle
+// end ends all tunnels.
+func (t *tunnels) end() error {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	err := t.conn.Close()
+	if t.idle != nil {
+		<-t.idle
 	}
-	c.joined.Wait()
+	t.joined.Wait()
 	return err
 }
 
 var errStreamOver = problem.New(problem.Unavailable, "the stream to the hub has ended").WithRetryAfter(time.Second)
 
-// reachOver lets the hub's callers reach sandboxes while a stream lasts. end stops that and ends their conversations. If the stream ends
-// for a new certificate, its conversations continue alongside the next stream.
-func (a *Agent) reachOver(hub federationv1.LinkClient) (end func(why error)) {
-	c := &conversations{tunnels: a.opts.Hub.NewTunnels(hub)}
-	a.conversations.Store(c)
+// serveTunnels lets the hub's callers reach sandboxes while a stream lasts. end stops that and ends their tunnels. If the stream ends for
+// a new certificate, its tunnels continue alongside the next stream.
+func (a *Agent) serveTunnels(hub federationv1.LinkClient) (end func(why error)) {
+	t := &tunnels{conn: a.opts.Hub.NewTunnels(hub)}
+	a.tunnels.Store(t)
 	return func(why error) {
-		a.conversations.CompareAndSwap(c, nil)
+		a.tunnels.CompareAndSwap(t, nil)
 		if errors.Is(why, link.ErrRenewed) {
-			c.retire()
-			a.retired = append(slices.DeleteFunc(a.retired, (*conversations).ended), c)
+			t.retire()
+			a.retired = append(slices.DeleteFunc(a.retired, (*tunnels).ended), t)
 			return
 		}
-		a.endConversations(c)
+		a.endTunnels(t)
 	}
 }
 
-// endConversations ends the given conversations and the retired ones.
-func (a *Agent) endConversations(of ...*conversations) {
-	for _, c := range append(a.retired, of...) {
-		if err := c.end(); err != nil {
+// endTunnels ends the given tunnels and the retired ones.
+func (a *Agent) endTunnels(of ...*tunnels) {
+	for _, t := range append(a.retired, of...) {
+		if err := t.end(); err != nil {
 			a.opts.Log.Info("Could not close the connection for tunnels", "error", err.Error())
 		}
 	}
@@ -102,25 +102,25 @@ func (a *Agent) endConversations(of ...*conversations) {
 
 // reach opens a sandbox's end of a conversation and the tunnel that the hub waits for. The conversation continues after the answer.
 func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
-	c := a.conversations.Load()
+	t := a.tunnels.Load()
 	switch {
 	case a.opts.Reach == nil:
 		return problem.New(problem.Unimplemented, "this worker does not reach into sandboxes")
-	case c == nil:
+	case t == nil:
 		return errStreamOver
 	}
 	sandbox, err := a.opts.Reach.Open(ctx, call.GetSandboxId(), call)
 	if err != nil {
 		return err
 	}
-	caller, err := c.tunnels.Open(ctx, call.GetToken())
+	caller, err := t.conn.Open(ctx, call.GetToken())
 	if err != nil {
 		sandbox.Close(err)
-		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+		return problem.New(problem.Unavailable, "the hub did not accept the tunnel: %w", err).WithRetryAfter(time.Second)
 	}
-	if c.join(func() {
+	if t.join(func() {
 		if err := reach.Join(caller, sandbox); err != nil {
-			a.opts.Log.V(1).Info("A tunnel broke off", "sandbox", call.GetSandboxId(), "kind", reach.Kind(call), "reason", err.Error())
+			a.opts.Log.V(1).Info("A tunnel broke", "sandbox", call.GetSandboxId(), "kind", reach.Kind(call), "reason", err.Error())
 		}
 	}) {
 		return nil
@@ -132,15 +132,15 @@ func (a *Agent) reach(ctx context.Context, call *federationv1.ReachCall) error {
 
 // watch opens the tunnel that the hub waits for. After the answer, it sends changes of sandboxes through it.
 func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
-	c := a.conversations.Load()
-	if c == nil {
+	t := a.tunnels.Load()
+	if t == nil {
 		return errStreamOver
 	}
-	hub, err := c.tunnels.Open(ctx, call.GetToken())
+	hub, err := t.conn.Open(ctx, call.GetToken())
 	if err != nil {
-		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+		return problem.New(problem.Unavailable, "the hub did not accept the tunnel: %w", err).WithRetryAfter(time.Second)
 	}
-	if c.join(func() {
+	if t.join(func() {
 		hub.Feed(func(ctx context.Context, send func(*federationv1.SandboxChanges) error) error {
 			return a.opts.Sandboxes.Feed(ctx, call.GetNamespace(), call.GetTeam(), send)
 		})
@@ -153,23 +153,23 @@ func (a *Agent) watch(ctx context.Context, call *federationv1.WatchCall) error {
 
 // kubernetes opens the tunnel that the hub waits for. After the answer, it forwards the request from the tunnel to the API server.
 func (a *Agent) kubernetes(ctx context.Context, call *federationv1.KubernetesCall) error {
-	c := a.conversations.Load()
+	t := a.tunnels.Load()
 	switch {
 	case a.opts.Kubernetes == nil:
 		return problem.New(problem.Unimplemented, "this cluster's worker does not serve its API server: it runs without --serve-kubernetes")
-	case c == nil:
+	case t == nil:
 		return errStreamOver
 	}
 	serve, leave, err := a.opts.Kubernetes.Admit(call)
 	if err != nil {
 		return err
 	}
-	hub, err := c.tunnels.Open(ctx, call.GetToken())
+	hub, err := t.conn.Open(ctx, call.GetToken())
 	if err != nil {
 		leave()
-		return problem.New(problem.Unavailable, "the hub did not take a tunnel: %w", err).WithRetryAfter(time.Second)
+		return problem.New(problem.Unavailable, "the hub did not accept the tunnel: %w", err).WithRetryAfter(time.Second)
 	}
-	if c.join(func() { serve(hub) }) {
+	if t.join(func() { serve(hub) }) {
 		return nil
 	}
 	leave()

@@ -75,7 +75,7 @@ func (u *uplink) disarm() {
 
 // collect checks the marked Envs, and reports immediately if there is an edge.
 func (u *uplink) collect(ctx context.Context) error {
-	urgent, err := u.look(ctx)
+	urgent, err := u.takeMarked(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (u *uplink) collect(ctx context.Context) error {
 	return nil
 }
 
-func (u *uplink) look(ctx context.Context) (urgent bool, err error) {
+func (u *uplink) takeMarked(ctx context.Context) (urgent bool, err error) {
 	for k := range u.agent.source.Take() {
 		s, err := u.agent.source.Segment(ctx, k)
 		if err != nil {
@@ -107,7 +107,7 @@ func (u *uplink) flush(ctx context.Context) error {
 	}
 	u.disarm()
 	// Check newer marks as well, because an answer may have promised them.
-	if _, err := u.look(ctx); err != nil {
+	if _, err := u.takeMarked(ctx); err != nil {
 		return err
 	}
 	if u.complete || u.resume {

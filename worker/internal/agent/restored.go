@@ -85,7 +85,7 @@ func (a *Agent) watchRevision(ctx context.Context) error {
 			a.opts.Log.Error(err, "Ending this term")
 			return a.afterRestore(ctx)
 		case err != nil && !failing:
-			a.opts.Log.Error(err, "Cannot tell whether etcd was set back")
+			a.opts.Log.Error(err, "Cannot find out whether etcd was restored to an earlier state")
 		}
 		failing = err != nil
 	}

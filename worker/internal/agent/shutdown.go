@@ -50,12 +50,12 @@ func (shutdown) NeedLeaderElection() bool { return false }
 func (f shutdown) Start(ctx context.Context) error {
 	<-ctx.Done()
 	f.agent.opts.Sandboxes.StopRecording()
-	f.agent.partFromHub()
+	f.agent.closeLink()
 	return nil
 }
 
-// partFromHub cancels waiting claims, lets all other calls finish, and ends the stream so that every answer arrives.
-func (a *Agent) partFromHub() {
+// closeLink cancels waiting claims, lets all other calls finish, and ends the stream so that every answer arrives.
+func (a *Agent) closeLink() {
 	a.ending.mu.Lock()
 	a.ending.begin()
 	leads := a.connected.Load()
@@ -103,8 +103,8 @@ func errHandingOver() *problem.Error {
 	return problem.New(problem.Unavailable, "the worker is ending, and another one takes over").WithRetryAfter(takeover)
 }
 
-// sayGoodbye ends this side of the stream. When the hub has read everything it ends the other side, and read returns.
-func (u *uplink) sayGoodbye() error {
+// closeSend ends this side of the stream. When the hub has read everything it ends the other side, and read returns.
+func (u *uplink) closeSend() error {
 	close(u.sentAll)
 	if err := u.sendReceipts(); err != nil {
 		return err

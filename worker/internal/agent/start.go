@@ -39,7 +39,7 @@ func (a *Agent) Watch(ctx context.Context, informers cache.Informers) error {
 	if a.opts.OnPausedChange != nil {
 		a.opts.OnPausedChange(func() {
 			if err := a.source.MarkAll(ctx, nil); err != nil {
-				a.opts.Log.Error(err, "cannot tell the hub yet of pools that another controller keeps")
+				a.opts.Log.Error(err, "cannot report yet which pools another controller manages")
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func (a *Agent) link(leading context.Context) error {
 	defer close(a.ending.unlinked)
 	ctx, cut := context.WithCancel(leading)
 	defer cut()
-	defer a.endConversations()
+	defer a.endTunnels()
 	defer context.AfterFunc(a.ending.late, cut)()
 	var restored error
 	err := link.Run(ctx, a.opts.Hub, func(ctx context.Context, hub federationv1.LinkClient) error {
@@ -122,7 +122,7 @@ func (a *Agent) lead(ctx context.Context) error {
 			a.incarnation.Store(n)
 			a.opts.Rooms.Begin(n)
 			if err := a.loadAllotted(ctx); err != nil {
-				a.opts.Log.Error(err, "cannot tell whether the hub limits growth, serving nothing until then")
+				a.opts.Log.Error(err, "cannot read whether the hub limits growth, serving nothing until then")
 				break
 			}
 			if mark, err := a.store.loadLedger(ctx); err != nil {

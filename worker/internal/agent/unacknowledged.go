@@ -16,7 +16,7 @@ type answered struct {
 
 // sentAnswer records an answer that hands out a sandbox.
 func (u *uplink) sentAnswer(o answeredDispatch) {
-	if !o.unheard() {
+	if !o.handsOutUnkeyed() {
 		return
 	}
 	if len(u.unconfirmed) == maxUnacknowledged {

@@ -29,29 +29,30 @@ const (
 
 var errSilent = errors.New("the hub has been silent for too long")
 
-// uplink is one stream. All fields except heard, receipts, answers, acks, papers and leavers belong to the goroutine of send.
+// uplink is one stream. All fields except heard, receipts, answers, acks, certificates and unkeyedClaims belong to the goroutine of
+// send.
 type uplink struct {
 	agent  *Agent
 	stream link.Stream
 	clock  clock.WithTicker
 	heard  atomic.Pointer[time.Time]
 
-	receipts chan *federationv1.WorkerFrame // urgent, and cheap
-	answers  chan answeredDispatch          // unbuffered, so that an answer that was not taken was not sent
-	acks     chan *federationv1.HubFrame
-	sentAll  chan struct{} // closed when nothing more is sent
-	redirect chan error    // holds the first reason to leave
-	parting  parting
-	papers   papers
+	receipts     chan *federationv1.WorkerFrame // urgent, and cheap
+	answers      chan answeredDispatch          // unbuffered, so that an answer that was not taken was not sent
+	acks         chan *federationv1.HubFrame
+	sentAll      chan struct{} // closed when nothing more is sent
+	redirect     chan error    // holds the first reason to leave
+	parting      parting
+	certificates certificates
 
 	reporting
-	beats uint64
-	ended endedOutbox
-	told  uint64 // number of the last message about other clusters
+	beats       uint64
+	ended       endedOutbox
+	lastForeign uint64 // number of the last message about other clusters
 
-	leavers     leavers
-	unconfirmed []answered // oldest first
-	named       int        // how many of the agent's unacknowledged answers are in this stream's Hello
+	unkeyedClaims unkeyedClaims
+	unconfirmed   []answered // oldest first
+	named         int        // how many of the agent's unacknowledged answers are in this stream's Hello
 }
 
 // serve runs one stream.
@@ -69,18 +70,18 @@ func (a *Agent) serve(ctx context.Context, hub federationv1.LinkClient) (err err
 	}
 	u := &uplink{
 		agent: a, stream: stream, clock: a.opts.Clock,
-		receipts: make(chan *federationv1.WorkerFrame, maxCalls),
-		answers:  make(chan answeredDispatch),
-		acks:     make(chan *federationv1.HubFrame, window),
-		sentAll:  make(chan struct{}),
-		redirect: make(chan error, 1),
-		papers:   newPapers(),
+		receipts:     make(chan *federationv1.WorkerFrame, maxCalls),
+		answers:      make(chan answeredDispatch),
+		acks:         make(chan *federationv1.HubFrame, window),
+		sentAll:      make(chan struct{}),
+		redirect:     make(chan error, 1),
+		certificates: newCertificates(),
 		reporting: reporting{
 			out: outbox{chunk: a.opts.ReportSize}, pending: map[segment.Key]*segment.Segment{},
 		},
 	}
 	u.hear()
-	end := a.reachOver(hub)
+	end := a.serveTunnels(hub)
 	defer func() { end(err) }()
 	group.Go(func() error { return u.watch(ctx) })
 	group.Go(func() error { return u.talk(ctx, hello, group) })
@@ -153,11 +154,11 @@ func (u *uplink) read(ctx context.Context) error {
 				return err
 			}
 		case *federationv1.HubFrame_Leave:
-			u.leavers.leave(body.Leave.GetDispatches())
+			u.unkeyedClaims.cancel(body.Leave.GetDispatches())
 		case *federationv1.HubFrame_Redirect:
 			u.leave(redirected(body.Redirect))
 		case *federationv1.HubFrame_Trust, *federationv1.HubFrame_Renew, *federationv1.HubFrame_Certificate:
-			u.papers.take(frame)
+			u.certificates.take(frame)
 		case *federationv1.HubFrame_Foreign:
 			if err := u.foreign(body.Foreign); err != nil {
 				return err
@@ -208,16 +209,16 @@ func (u *uplink) send(ctx context.Context, interval time.Duration) error {
 			err = u.flush(ctx)
 		case <-more:
 			err = u.nextChunk(ctx)
-		case frame := <-u.papers.out:
+		case frame := <-u.certificates.out:
 			err = u.transmit(frame)
 		case reason := <-u.redirect:
 			u.parting.begin(u.clock, reason)
 		case <-u.parting.tick():
 			if u.parting.over(u.clock.Now(), u.agent.slots.taken()) {
-				return u.sayGoodbye()
+				return u.closeSend()
 			}
 		case <-u.agent.ending.closed:
-			return u.sayGoodbye()
+			return u.closeSend()
 		}
 		if err != nil {
 			return err
@@ -251,7 +252,7 @@ func (u *uplink) sendReceipts() error {
 
 func (u *uplink) acknowledged(ctx context.Context, frame *federationv1.HubFrame) error {
 	u.agent.setConnected(true) // the stream is accepted
-	u.papers.accept()
+	u.certificates.accept()
 	switch body := frame.GetBody().(type) {
 	case *federationv1.HubFrame_ReportAck:
 		u.out.ack(body.ReportAck.GetSequence())
