@@ -39,20 +39,20 @@ type actor struct {
 	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
 	// later is the time until the first pool that waits gets its turn, or 0 if no pool waits.
-	later time.Duration
-	told  []telling
+	later       time.Duration
+	eventCounts []eventCount
 }
 
-// telling counts the Events of one kind that tell recorded.
-type telling struct {
+// eventCount counts the Events of one kind that mayRecord was asked about.
+type eventCount struct {
 	reason v1alpha1.ConditionReason
 	action verb
 	count  int
 }
 
-// mostTold limits the Events of a kind that one plan records about its members. One more Event counts the rest. Each Event is a write, and
+// maxEvents limits the Events of a kind that one plan records about its members. One more Event counts the rest. Each Event is a write, and
 // an Env may have many members.
-const mostTold = 4
+const maxEvents = 4
 
 // act carries out a plan: first it writes the Env, then the pools one by one. If a pool is refused, the reason becomes its member's
 // message. act returns whether an object changed meanwhile and an action was abandoned. later is when to come back for pools that wait for
@@ -68,13 +68,13 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bo
 		case verbRepair:
 			failures = append(failures, a.settle(ctx, m, a.repair(ctx, m)))
 		case verbRefuse, verbWait:
-			a.tellOfRefusal(m)
+			a.recordRefusal(m)
 		}
 	}
 	for _, name := range p.orphans {
 		failures = append(failures, a.count(ctx, verbDelete, a.deleteOrphan(ctx, name)))
 	}
-	a.tellOfRest()
+	a.recordRest()
 	return a.stale, a.later, errors.Join(failures...)
 }
 
@@ -84,7 +84,7 @@ func (a *actor) settle(ctx context.Context, m *memberPlan, err error) error {
 		m.message = clip.Text(err.Error(), podtemplate.LongestMessage)
 		if m.verb == verbRepair && refusedForGood(err) {
 			m.unrepaired = true
-			a.tellOfUnrepaired(m)
+			a.recordUnrepaired(m)
 		}
 	}
 	return err
@@ -95,8 +95,8 @@ func refusedForGood(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// tellOfUnrepaired records an Event unless the Env's status already reports it.
-func (a *actor) tellOfUnrepaired(m *memberPlan) {
+// recordUnrepaired records an Event unless the Env's status already reports it.
+func (a *actor) recordUnrepaired(m *memberPlan) {
 	for _, c := range a.o.Env.Status.Conditions {
 		if c.Type == v1alpha1.SandboxEnvConditionReady && strings.Contains(c.Message, m.message) {
 			return
@@ -115,7 +115,7 @@ func (a *actor) count(ctx context.Context, v verb, err error) error {
 	case errors.Is(err, errStale):
 		a.stale = true
 		a.metrics.conflicts.Inc()
-		log.FromContext(ctx).V(1).Info("given up for now", "action", v, "cause", err)
+		log.FromContext(ctx).V(1).Info("abandoned until the next reconcile", "action", v, "cause", err)
 		return nil
 	default:
 		a.metrics.failures.WithLabelValues(string(v)).Inc()
@@ -146,7 +146,7 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 }
 
 // errLater means that it is not yet the pool's turn to be created.
-var errLater = errors.New("its turn has not come")
+var errLater = errors.New("it is not the pool's turn to be created yet")
 
 func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if a.readErr != nil {
@@ -170,7 +170,7 @@ func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if err != nil {
 		return fmt.Errorf("creating pool %s: %w", m.name, err)
 	}
-	a.tell(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate,
+	a.logAndRecord(ctx, m.name, corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate,
 		"created pool %s with %d replicas from its snapshot", m.name, member.Spec.Replicas)
 	return nil
 }
@@ -206,7 +206,7 @@ func (a *actor) repair(ctx context.Context, m *memberPlan) error {
 		if m.reason == v1alpha1.ReasonPoolUpdated {
 			format = "pool %s: the Env has changed; updated %s"
 		}
-		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, verbRepair+verb(" "+point.What), format, m.name, point)
+		a.logAndRecord(ctx, m.name, corev1.EventTypeNormal, m.reason, verbRepair+verb(" "+point.What), format, m.name, point)
 	}
 	return nil
 }
@@ -245,13 +245,13 @@ func (a *actor) deleteOrphan(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("deleting pool %s: %w", name, err)
 	}
-	a.tell(ctx, name, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,
+	a.logAndRecord(ctx, name, corev1.EventTypeNormal, v1alpha1.ReasonOrphansCleaned, verbDelete,
 		"deleted pool %s, which no member names any more; its running sandboxes end on their own terms", name)
 	return nil
 }
 
-// tellOfRefusal records an Event when a member becomes blocked, and no further Event while it stays blocked.
-func (a *actor) tellOfRefusal(m *memberPlan) {
+// recordRefusal records an Event when a member becomes blocked, and no further Event while it stays blocked.
+func (a *actor) recordRefusal(m *memberPlan) {
 	if segment := a.o.observedLocally(); segment != nil {
 		for i := range segment.ObservedMembers {
 			if seen := &segment.ObservedMembers[i]; seen.Name == m.name && seen.State == m.state {
@@ -262,31 +262,31 @@ func (a *actor) tellOfRefusal(m *memberPlan) {
 	a.record(m.name, corev1.EventTypeWarning, m.reason, m.verb, m.name+": "+m.message)
 }
 
-// tell logs a note about a member and records it as an Event. It records at most mostTold normal Events of a kind.
-func (a *actor) tell(
+// logAndRecord logs a note about a member and records it as an Event. It records at most maxEvents normal Events of a kind.
+func (a *actor) logAndRecord(
 	ctx context.Context, member, eventType string, reason v1alpha1.ConditionReason, action verb, format string, args ...any,
 ) {
 	note := fmt.Sprintf(format, args...)
-	if eventType != corev1.EventTypeNormal || a.mayTell(reason, action) {
+	if eventType != corev1.EventTypeNormal || a.mayRecord(reason, action) {
 		a.record(member, eventType, reason, action, note)
 	}
 	log.FromContext(ctx).Info(note, "pool", member, "reason", reason)
 }
 
-// mayTell counts an Event of a kind, and reports whether it is one of the first mostTold.
-func (a *actor) mayTell(reason v1alpha1.ConditionReason, action verb) bool {
-	i := slices.IndexFunc(a.told, func(t telling) bool { return t.reason == reason && t.action == action })
+// mayRecord counts an Event of a kind, and reports whether it is one of the first maxEvents.
+func (a *actor) mayRecord(reason v1alpha1.ConditionReason, action verb) bool {
+	i := slices.IndexFunc(a.eventCounts, func(t eventCount) bool { return t.reason == reason && t.action == action })
 	if i < 0 {
-		i, a.told = len(a.told), append(a.told, telling{reason: reason, action: action})
+		i, a.eventCounts = len(a.eventCounts), append(a.eventCounts, eventCount{reason: reason, action: action})
 	}
-	a.told[i].count++
-	return a.told[i].count <= mostTold
+	a.eventCounts[i].count++
+	return a.eventCounts[i].count <= maxEvents
 }
 
-// tellOfRest records how many Events mayTell suppressed.
-func (a *actor) tellOfRest() {
-	for _, t := range a.told {
-		if more := t.count - mostTold; more > 0 {
+// recordRest records how many Events mayRecord suppressed.
+func (a *actor) recordRest() {
+	for _, t := range a.eventCounts {
+		if more := t.count - maxEvents; more > 0 {
 			a.record(a.o.Env.Name, corev1.EventTypeNormal, t.reason, t.action, fmt.Sprintf("the same for %d more members", more))
 		}
 	}

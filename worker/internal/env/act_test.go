@@ -29,13 +29,13 @@ func TestEventsOfManyMembersAreFew(t *testing.T) {
 	a := &actor{Reconciler: &Reconciler{recorder: recorder}, o: &observation{Source: snapshot.Source{Env: env}}}
 	const members, warnings = 10, 6
 	for i := range members {
-		a.tell(t.Context(), fmt.Sprint("m", i), corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate, "created pool m%d", i)
+		a.logAndRecord(t.Context(), fmt.Sprint("m", i), corev1.EventTypeNormal, v1alpha1.ReasonPoolCreated, verbCreate, "created pool m%d", i)
 	}
-	a.tell(t.Context(), "m0", corev1.EventTypeNormal, reasonAdmitted, verbAdmit, "rendered m0")
+	a.logAndRecord(t.Context(), "m0", corev1.EventTypeNormal, reasonAdmitted, verbAdmit, "rendered m0")
 	for i := range warnings {
-		a.tell(t.Context(), fmt.Sprint("m", i), corev1.EventTypeWarning, reasonMemberInvalid, verbAdmit, "m%d is refused", i)
+		a.logAndRecord(t.Context(), fmt.Sprint("m", i), corev1.EventTypeWarning, reasonMemberInvalid, verbAdmit, "m%d is refused", i)
 	}
-	a.tellOfRest()
+	a.recordRest()
 	close(recorder.Events)
 	counts, rest := map[string]int{}, ""
 	for event := range recorder.Events {
@@ -45,8 +45,9 @@ func TestEventsOfManyMembersAreFew(t *testing.T) {
 			rest = event
 		}
 	}
-	if counts[string(v1alpha1.ReasonPoolCreated)] != mostTold+1 || !strings.Contains(rest, fmt.Sprintf("%d more members", members-mostTold)) {
-		t.Errorf("%v, and of the rest %q; want %d and one that counts %d", counts, rest, mostTold, members-mostTold)
+	if counts[string(v1alpha1.ReasonPoolCreated)] != maxEvents+1 ||
+		!strings.Contains(rest, fmt.Sprintf("%d more members", members-maxEvents)) {
+		t.Errorf("%v, and of the rest %q; want %d and one that counts %d", counts, rest, maxEvents, members-maxEvents)
 	}
 	if counts[string(reasonAdmitted)] != 1 || counts[string(reasonMemberInvalid)] != warnings {
 		t.Errorf("%v, want one that tells of the one rendering, and all %d warnings", counts, warnings)

@@ -69,19 +69,19 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 		return fmt.Errorf("asking about member %s: %w", m.name, err)
 	}
 	if !verdict.Whole(m.replicas) && verdict.Replicas == 0 {
-		a.asks.refused(change.Env, verbAdmit, m.name, question{m.key, m.replicas}, verdict)
+		a.refusals.add(change.Env, verbAdmit, m.name, question{m.key, m.replicas}, verdict)
 		m.refuse(verdict)
 		return nil
 	}
 	if err := m.snapshot.Edit(before, change.Pool); err != nil {
-		return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
+		return fmt.Errorf("the changes of admission plugins to member %s: %w", m.name, err)
 	}
 	if wanted := m.replicas; verdict.Replicas < wanted {
 		m.replicas = verdict.Replicas
 		m.snapshot.SetReplicas(verdict.Replicas)
 		m.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = fmt.Sprintf("%d of %d: %s: %s", verdict.Replicas, wanted,
 			verdict.Reason, clip.Text(verdict.Message, podtemplate.LongestMessage))
-		a.tell(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
+		a.logAndRecord(ctx, m.name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbAdmit,
 			"member %s gets %d of %d replicas: %s", m.name, verdict.Replicas, wanted, verdict.Message)
 	}
 	return nil
@@ -90,8 +90,8 @@ func (a *actor) admitMember(ctx context.Context, m *memberPlan) error {
 // partlyAdmitted returns the message for a member that was admitted in part and has not grown since, else "". It returns "" for an
 // autoscaled member, because the autoscaler asks for its replicas and reports them.
 func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
-	told := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
-	if admitted, rest, ok := strings.Cut(told, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) &&
+	note := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]
+	if admitted, rest, ok := strings.Cut(note, " of "); ok && !o.autoscaled(member.Config.ScalingGroup) &&
 		admitted == strconv.Itoa(int(member.Spec.Replicas)) {
 		wanted, why, _ := strings.Cut(rest, ": ")
 		return fmt.Sprintf("%s of %s replicas were admitted: %s; apply replicas again to have more", admitted, wanted,
@@ -103,7 +103,7 @@ func partlyAdmitted(o *observation, member *v1alpha1.EnvClusterMember) string {
 // mayDelete asks plugins whether an orphan may be deleted. It returns errRefused if not, or if it is too early to ask again.
 func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error {
 	env, asked := client.ObjectKeyFromObject(a.o.Env), question{key: string(pool.UID)}
-	if a.asks.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
+	if a.refusals.waiting(env)[askedAbout{verbDelete, pool.Name}].question == asked {
 		return errRefused
 	}
 	verdict, err := a.admission.PreDeletePool(ctx, &admission.Change{Env: env, Key: asked.key, Pool: pool, From: pool.Spec.Replicas})
@@ -113,7 +113,7 @@ func (a *actor) mayDelete(ctx context.Context, pool *v1alpha1.SandboxPool) error
 	if verdict.Whole(0) {
 		return nil
 	}
-	if a.asks.refused(env, verbDelete, pool.Name, asked, verdict) {
+	if a.refusals.add(env, verbDelete, pool.Name, asked, verdict) {
 		a.record(pool.Name, corev1.EventTypeWarning, v1alpha1.ConditionReason(verdict.Reason), verbDelete,
 			fmt.Sprintf("pool %s, which no member names any more, is not deleted yet: %s", pool.Name, verdict.Message))
 	}
@@ -127,16 +127,16 @@ func (m *memberPlan) refuse(v admission.Verdict) {
 	if v.Reason == admission.QuotaExceeded || v.Reason == admission.InsufficientResources {
 		m.state = v1alpha1.ObservedMemberStateSaturated
 	}
-	m.message = "its pool is not made yet: " + v.Message
+	m.message = "its pool is not created yet: " + v.Message
 }
 
-// asks remembers what plugins have refused, so that they are not asked again at every reconcile. Memory is bounded by the members
+// refusals remembers what plugins have refused, so that they are not asked again at every reconcile. Memory is bounded by the members
 // and pools of Envs (I10).
-type asks struct {
+type refusals struct {
 	clock clock.PassiveClock
 
 	mu   sync.Mutex
-	envs map[types.NamespacedName]map[askedAbout]held
+	envs map[types.NamespacedName]map[askedAbout]refusal
 }
 
 type askedAbout struct {
@@ -150,23 +150,23 @@ type question struct {
 	replicas int32
 }
 
-type held struct {
+type refusal struct {
 	question
 	verdict admission.Verdict
 	wait    time.Duration
 	since   time.Time
 }
 
-func newAsks(clk clock.PassiveClock) *asks {
-	return &asks{clock: clk, envs: map[types.NamespacedName]map[askedAbout]held{}}
+func newRefusals(clk clock.PassiveClock) *refusals {
+	return &refusals{clock: clk, envs: map[types.NamespacedName]map[askedAbout]refusal{}}
 }
 
-// refused records a refusal, and reports whether it is new.
-func (a *asks) refused(env types.NamespacedName, v verb, name string, q question, verdict admission.Verdict) bool {
+// add records a refusal, and reports whether it is new.
+func (a *refusals) add(env types.NamespacedName, v verb, name string, q question, verdict admission.Verdict) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.envs[env] == nil {
-		a.envs[env] = map[askedAbout]held{}
+		a.envs[env] = map[askedAbout]refusal{}
 	}
 	about := askedAbout{v, name}
 	before, known := a.envs[env][about]
@@ -175,19 +175,19 @@ func (a *asks) refused(env types.NamespacedName, v verb, name string, q question
 		wait = min(max(verdict.RetryAfter, askAgainMin), askAgainMax)
 	}
 	wait += time.Duration(rand.Float64() * askAgainSpread * float64(wait))
-	a.envs[env][about] = held{question: q, verdict: verdict, wait: wait, since: a.clock.Now()}
+	a.envs[env][about] = refusal{question: q, verdict: verdict, wait: wait, since: a.clock.Now()}
 	return !known || before.question != q || before.verdict.Reason != verdict.Reason
 }
 
 // waiting returns the refusals of an Env that still hold. The wait of each is the time that remains.
-func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
+func (a *refusals) waiting(env types.NamespacedName) map[askedAbout]refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var out map[askedAbout]held
+	var out map[askedAbout]refusal
 	for about, h := range a.envs[env] {
 		if h.wait -= a.clock.Since(h.since); h.wait > 0 {
 			if out == nil {
-				out = map[askedAbout]held{}
+				out = map[askedAbout]refusal{}
 			}
 			out[about] = h
 		}
@@ -195,8 +195,8 @@ func (a *asks) waiting(env types.NamespacedName) map[askedAbout]held {
 	return out
 }
 
-// keep drops the refusals that a plan no longer has: of members that are created or removed, and of orphans that are deleted.
-func (a *asks) keep(env types.NamespacedName, p *plan) {
+// prune drops the refusals that a plan no longer has: of members that are created or removed, and of orphans that are deleted.
+func (a *refusals) prune(env types.NamespacedName, p *plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.envs[env]) == 0 {

@@ -193,7 +193,7 @@ func TestRefusedMember(t *testing.T) {
 	w.apply(kiosk(`{name: m, spec: {replicas: 3}}`))
 	w.awaitState("kiosk", "m", v1alpha1.ObservedMemberStateSaturated)
 	ready := w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionReady, metav1.ConditionTrue, v1alpha1.ReasonMembersReady)
-	if !strings.Contains(ready, "m: its pool is not made yet: nothing left") {
+	if !strings.Contains(ready, "m: its pool is not created yet: nothing left") {
 		t.Errorf("Ready says %q", ready)
 	}
 	w.awaitEvent("kiosk", v1alpha1.ConditionReason(admission.QuotaExceeded))
@@ -353,16 +353,16 @@ func TestTeamQuota(t *testing.T) {
 // TestAsksAreForgotten with the members, orphans and Envs that they were about.
 func TestAsksAreForgotten(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	a := newAsks(clk)
+	a := newRefusals(clk)
 	env := types.NamespacedName{Name: "e"}
 	refuse := func(v verb, name string) {
-		a.refused(env, v, name, question{key: name}, admission.Refuse(0, admission.QuotaExceeded, "", time.Minute))
+		a.add(env, v, name, question{key: name}, admission.Refuse(0, admission.QuotaExceeded, "", time.Minute))
 	}
 	refuse(verbAdmit, "a")
 	refuse(verbAdmit, "b")
 	refuse(verbDelete, "c")
 	refuse(verbDelete, "d")
-	a.keep(env, &plan{members: []memberPlan{{name: "a", verb: verbRefuse}, {name: "b", verb: verbAdmit}}, orphans: []string{"c"}})
+	a.prune(env, &plan{members: []memberPlan{{name: "a", verb: verbRefuse}, {name: "b", verb: verbAdmit}}, orphans: []string{"c"}})
 	if got := a.waiting(env); len(got) != 2 || got[askedAbout{verbAdmit, "a"}].wait == 0 || got[askedAbout{verbDelete, "c"}].wait == 0 {
 		t.Errorf("what stands: %+v", got)
 	}
@@ -370,7 +370,7 @@ func TestAsksAreForgotten(t *testing.T) {
 	if got := a.waiting(env); got != nil {
 		t.Errorf("after the wait: %+v", got)
 	}
-	a.keep(env, nil)
+	a.prune(env, nil)
 	if len(a.envs) != 0 {
 		t.Errorf("kept: %+v", a.envs)
 	}

@@ -80,8 +80,8 @@ func readyOf(o *observation, p *plan) patch.Condition {
 		}
 	}
 	for _, member := range o.members() {
-		if told := partlyAdmitted(o, member); told != "" {
-			full = append(full, member.Name+": "+told)
+		if note := partlyAdmitted(o, member); note != "" {
+			full = append(full, member.Name+": "+note)
 		}
 	}
 	lines := clip.Text(strings.Join(slices.Concat(missing, inconsistent, full), "; "), longestLines)
@@ -132,7 +132,7 @@ func templateConsistentOf(o *observation) patch.Condition {
 		pool := o.pools[member.Name]
 		if !snapshot.Has(member) && (pool == nil || !owns(o.Env, pool)) {
 			if ref.Version != "" && ref.Version != o.Template.Version {
-				version = append(version, fmt.Sprintf("%s: cannot be made, the template is at version %q", member.Name, o.Template.Version))
+				version = append(version, fmt.Sprintf("%s: cannot be created, the template is at version %q", member.Name, o.Template.Version))
 			}
 			continue
 		}

@@ -19,7 +19,7 @@ type verb string
 
 const (
 	verbKeep            verb = "Keep"            // nothing
-	verbRefuse          verb = "Refuse"          // nothing, until the member or its template changes
+	verbRefuse          verb = "Refuse"          // nothing, until the member or its template changes, or a plugin is asked again
 	verbWait            verb = "Wait"            // nothing, until a pool is gone
 	verbAdmit           verb = "Admit"           // render, and freeze the result in the Env's status
 	verbTakeBack        verb = "TakeBack"        // freeze the live pool
@@ -82,7 +82,7 @@ func decide(o *observation) plan {
 		p.members = append(p.members, decideMember(o, member))
 	}
 	if o.Env.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob {
-		return idle(p)
+		return keepAll(p)
 	}
 	for name, pool := range o.pools {
 		if !named[name] && owns(o.Env, pool) && !terminating(pool) {
@@ -93,8 +93,8 @@ func decide(o *observation) plan {
 	return p
 }
 
-// idle returns the plan that does nothing, because pools of an unsupported mode are neither created nor deleted.
-func idle(p plan) plan {
+// keepAll returns the plan that does nothing, because pools of an unsupported mode are neither created nor deleted.
+func keepAll(p plan) plan {
 	for i := range p.members {
 		m := &p.members[i]
 		*m = memberPlan{

@@ -19,7 +19,7 @@ import (
 func TestDriftIsRepaired(t *testing.T) {
 	w := newKiosk(t, `{name: a, spec: {replicas: 2}, config: {labels: {tier: gold}}}`)
 	want := w.doc("SandboxPool", "a")
-	for _, drift := range []struct{ name, patch, told string }{
+	for _, drift := range []struct{ name, patch, event string }{
 		{"label", `{"metadata":{"labels":{"tier":"lead"}}}`, "label tier"},
 		{"label removed", `{"metadata":{"labels":{"tier":null}}}`, "label tier"},
 		{"all labels removed", `{"metadata":{"labels":null}}`, "label " + v1alpha1.LabelEnv},
@@ -45,9 +45,9 @@ func TestDriftIsRepaired(t *testing.T) {
 				}
 				return nil
 			})
-			w.Eventually("an event that names "+drift.told, func() error {
+			w.Eventually("an event that names "+drift.event, func() error {
 				out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}")
-				return wait.If(strings.Contains(out, drift.told), out)
+				return wait.If(strings.Contains(out, drift.event), out)
 			})
 		})
 	}
@@ -71,14 +71,14 @@ func TestScaleSubresourceIsDriftToo(t *testing.T) {
 	w.awaitReplicas("a", 2)
 }
 
-// TestIntendedChanges are those of the Env. They are not told as drift, also if no worker ran meanwhile.
+// TestIntendedChanges are those of the Env. They are not reported as drift, also if no worker ran meanwhile.
 func TestIntendedChanges(t *testing.T) {
 	w := newKiosk(t, `{name: a, spec: {replicas: 2}}`)
 	w.scale("kubectl-edit", 4)
 	w.awaitReplicas("a", 4)
-	const told = "the Env has changed; updated replicas (2 instead of 4)"
-	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, told) {
-		t.Errorf("of a change of the Env it is told: %s", note)
+	const want = "the Env has changed; updated replicas (2 instead of 4)"
+	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolUpdated); !strings.Contains(note, want) {
+		t.Errorf("the event of a change of the Env: %s", note)
 	}
 	w.apply(kiosk(`{name: a, spec: {replicas: 4}, config: {scalingGroup: other}}`))
 	w.Eventually("the group's label to follow", func() error {
@@ -92,12 +92,12 @@ func TestIntendedChanges(t *testing.T) {
 	w.awaitReplicas("a", 5)
 	w.awaitReady("kiosk")
 	if out := w.kubectl("", "get", "events", "-o", "jsonpath={.items[*].message}"); strings.Contains(out, "drifted") {
-		t.Errorf("intended changes are told as drift: %s", out)
+		t.Errorf("intended changes are reported as drift: %s", out)
 	}
 	w.kubectl("", "scale", "sandboxpool", "a", "--replicas=9")
 	w.awaitReplicas("a", 5)
 	if note := w.awaitEvent("kiosk", v1alpha1.ReasonPoolDrifted); !strings.Contains(note, "repaired replicas (9 instead of 5)") {
-		t.Errorf("of drift it is told: %s", note)
+		t.Errorf("the event of drift: %s", note)
 	}
 }
 

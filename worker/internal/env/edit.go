@@ -34,7 +34,7 @@ func (a *actor) editEnv(ctx context.Context, p *plan) error {
 		if m.verb == verbRestoreReplicas {
 			a.contests.Undone(client.ObjectKeyFromObject(a.o.Env), m.name)
 		}
-		a.tellOfEdit(ctx, m)
+		a.recordEdit(ctx, m)
 	}
 	if written != nil || a.o.snapshotsAreKept() {
 		return failure
@@ -188,20 +188,20 @@ func (a *actor) toFreeze(ctx context.Context, m *memberPlan) (*snapshot.Snapshot
 	}
 }
 
-func (a *actor) tellOfEdit(ctx context.Context, m *memberPlan) {
+func (a *actor) recordEdit(ctx context.Context, m *memberPlan) {
 	switch m.verb {
 	case verbAdmit:
-		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
+		a.logAndRecord(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"rendered member %s from template %s (version %q, revision %s) with %d replicas",
 			m.name, a.o.Template.Name, a.o.Template.Version, a.o.Template.Revision, m.replicas)
 	case verbTakeBack:
-		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
+		a.logAndRecord(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"the snapshot of member %s was gone from the Env; took it back from the live pool, with %d replicas", m.name, m.replicas)
 	case verbRestoreReplicas:
-		a.tell(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
+		a.logAndRecord(ctx, m.name, corev1.EventTypeWarning, m.reason, m.verb,
 			"replicas of member %s are the autoscaler's while its scaling group is enabled; put back to %d", m.name, m.replicas)
 	case verbAddPullSecret:
-		a.tell(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
+		a.logAndRecord(ctx, m.name, corev1.EventTypeNormal, m.reason, m.verb,
 			"member %s pulls images with Secret %s from now on; its idle Pods are replaced", m.name, v1alpha1.EnvImagePullSecretName(a.o.Env.Name))
 	}
 }

@@ -38,7 +38,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	}
 	now := r.clock.Now()
 	o := &observation{
-		Source: snapshot.Source{Env: env}, clusterID: r.clusterID, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.asks.waiting(name),
+		Source: snapshot.Source{Env: env}, clusterID: r.clusterID, pools: map[string]*v1alpha1.SandboxPool{}, refused: r.refusals.waiting(name),
 		now: now, since: agesAt(r.clock, now),
 	}
 	if err := r.gatherPools(ctx, o); err != nil {

@@ -64,8 +64,8 @@ func (m *matches) of(env *v1alpha1.SandboxEnv) map[string]asked {
 	return out
 }
 
-// keep updates the matches after a plan was carried out. A nil observation means that the Env is gone.
-func (m *matches) keep(name types.NamespacedName, o *observation, p *plan) {
+// update updates the matches after a plan was carried out. A nil observation means that the Env is gone.
+func (m *matches) update(name types.NamespacedName, o *observation, p *plan) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if o == nil {

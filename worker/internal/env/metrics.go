@@ -31,7 +31,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "atoll_worker_env_failures_total", Help: "Actions on members and pools that failed.",
 		}, []string{"action"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "atoll_worker_env_conflicts_total", Help: "Actions given up because the Env or pool had changed; they are tried again.",
+			Name: "atoll_worker_env_conflicts_total", Help: "Actions abandoned because the Env or pool had changed; they are retried.",
 		}),
 		statusWrites: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_worker_env_status_writes_total", Help: "Writes of an Env's status.",

@@ -28,7 +28,7 @@ type observation struct {
 	// in the Go type `spec: {replicas: 0}` equals no spec at all.
 	explicitReplicas map[string]int32
 	// refused has the questions that must not be repeated to plugins yet.
-	refused map[askedAbout]held
+	refused map[askedAbout]refusal
 	// autoscaler is set if this process runs one.
 	autoscaler bool
 	// allotted is set if groups with a maxReplicas grow only within rooms, which only the autoscaler knows.
@@ -113,8 +113,8 @@ func ofPredecessor(env *v1alpha1.SandboxEnv, pool *v1alpha1.SandboxPool) bool {
 
 func terminating(obj metav1.Object) bool { return obj.GetDeletionTimestamp() != nil }
 
-// keptByOther reports whether another controller manages the Env or a pool that it owns. Neither is written then.
-func (r *Reconciler) keptByOther(o *observation) bool {
+// managedByOther reports whether another controller manages the Env or a pool that it owns. Neither is written then.
+func (r *Reconciler) managedByOther(o *observation) bool {
 	if r.paused == nil {
 		return false
 	}

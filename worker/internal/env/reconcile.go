@@ -41,7 +41,7 @@ type Reconciler struct {
 	local     clock.Clock        // for waits
 	metrics   *metrics
 	admission *admission.Chain
-	asks      *asks
+	refusals  *refusals
 	contests  *replicas.Contests // nil without an autoscaler
 	allotted  func() bool        // nil: never
 	matches   *matches
@@ -67,17 +67,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("gathering: %w", err)
 	case o == nil:
 		r.metrics.setMembers(request.NamespacedName, nil)
-		r.asks.keep(request.NamespacedName, nil)
+		r.refusals.prune(request.NamespacedName, nil)
 		r.contests.Forget(request.NamespacedName)
-		r.matches.keep(request.NamespacedName, nil, nil)
+		r.matches.update(request.NamespacedName, nil, nil)
 		return ctrl.Result{}, nil
-	case r.keptByOther(o):
+	case r.managedByOther(o):
 		return ctrl.Result{RequeueAfter: controllers.Resync()}, nil
 	}
 	p := decide(o)
 	stale, later, err := r.act(ctx, o, &p)
-	r.matches.keep(request.NamespacedName, o, &p)
-	r.asks.keep(request.NamespacedName, &p)
+	r.matches.update(request.NamespacedName, o, &p)
+	r.refusals.prune(request.NamespacedName, &p)
 	reported := r.report(ctx, o, &p)
 	if errors.Is(reported, errStale) {
 		stale, reported = true, nil
@@ -92,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if later > 0 {
 		next = min(next, later)
 	}
-	for _, h := range r.asks.waiting(request.NamespacedName) {
+	for _, h := range r.refusals.waiting(request.NamespacedName) {
 		next = min(next, h.wait)
 	}
 	return ctrl.Result{RequeueAfter: next}, nil

@@ -30,8 +30,8 @@ import (
 // reasonRefreshed means that a member with a snapshot is rendered again on request.
 const reasonRefreshed v1alpha1.ConditionReason = "Refreshed"
 
-// refreshTries is how often a refresh is tried while the Env keeps changing.
-const refreshTries = 20
+// maxRefreshTries is how often a refresh is tried while the Env keeps changing.
+const maxRefreshTries = 20
 
 // refreshRequest is what a caller asks for.
 type refreshRequest struct {
@@ -44,14 +44,14 @@ type refreshRequest struct {
 // outcome for each member; an error means that nothing was changed.
 func (r *Reconciler) Refresh(ctx context.Context, in *sandboxv1.RefreshEnvRequest) (*sandboxv1.RefreshEnvResponse, error) {
 	if r.leads != nil && !r.leads() {
-		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
+		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; retry").WithRetryAfter(time.Second)
 	}
 	request, err := readRefresh(in)
 	if err != nil {
 		return nil, err
 	}
 	name := types.NamespacedName{Namespace: in.GetNamespace(), Name: in.GetName()}
-	for range refreshTries {
+	for range maxRefreshTries {
 		out, err := r.tryRefresh(ctx, name, request)
 		if !errors.Is(err, errStale) {
 			return out, err
@@ -79,9 +79,9 @@ func (r *Reconciler) tryRefresh(
 	if o == nil {
 		return nil, r.noEnv(ctx, name)
 	}
-	if r.keptByOther(o) {
+	if r.managedByOther(o) {
 		return nil, problem.New(problem.Unavailable,
-			"another controller keeps Env %s or a pool of it, and nothing is written to them from here; see docs/moving-over.md",
+			"another controller manages Env %s or a pool of it, and this worker writes nothing to them; see docs/moving-over.md",
 			name).WithRetryAfter(time.Minute)
 	}
 	p, err := decideRefresh(o, request)
@@ -150,7 +150,7 @@ func (a *actor) admitRefresh(ctx context.Context, p *plan, dryRun bool) error {
 			continue
 		}
 		if err := m.snapshot.Edit(before, change.Pool); err != nil {
-			return fmt.Errorf("what admission plugins made of member %s: %w", m.name, err)
+			return fmt.Errorf("the changes of admission plugins to member %s: %w", m.name, err)
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func (a *actor) refreshAll(ctx context.Context, edits []*memberPlan) error {
 	}
 	for _, m := range edits {
 		a.metrics.actions.WithLabelValues(string(reasonRefreshed)).Inc()
-		a.tellOfEdit(ctx, m)
+		a.recordEdit(ctx, m)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message = v1alpha1.ReasonModeNotSupported, "nothing is done in mode OnDemandJob"
 		return p
 	case pool != nil && !owns(o.Env, pool) && beingAdopted(o, pool):
-		p.reason, p.message = reasonPoolAdopting, "its pool is being adopted; ask again"
+		p.reason, p.message = reasonPoolAdopting, "its pool is being adopted; retry later"
 		return p
 	case pool != nil && !owns(o.Env, pool):
 		return decideNotOwned(o, p, pool)
@@ -250,7 +250,7 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 		p.reason, p.message = reasonPoolTerminating, "its pool is being deleted; refresh it when there is a new one"
 		return p
 	case pool != nil && !snapshot.Has(member):
-		p.reason, p.message = reasonSnapshotLost, "its snapshot was lost, and is being taken back from the live pool; ask again"
+		p.reason, p.message = reasonSnapshotLost, "its snapshot was lost, and is being taken back from the live pool; retry later"
 		return p
 	}
 	p = decideAdmission(o, p, member, nil)
@@ -260,8 +260,8 @@ func decideMemberRefresh(o *observation, member *v1alpha1.EnvClusterMember, requ
 	if snapshot.Has(member) {
 		p.reason, p.message, p.replicas = reasonRefreshed, "", member.Spec.Replicas
 		p.snapshot.SetReplicas(p.replicas)
-		if told, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
-			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = told // the refresh sets no such annotation itself
+		if note, ok := member.Metadata.Annotations[v1alpha1.PartlyAdmittedAnnotationKey]; ok {
+			p.snapshot.Annotations[v1alpha1.PartlyAdmittedAnnotationKey] = note // the refresh sets no such annotation itself
 		}
 	}
 	if request.rollout != "" {

@@ -46,17 +46,17 @@ func TestARepairThatIsRefusedShows(t *testing.T) {
 				t.Fatal(got)
 			}
 			ready := readyOf(o, p)
-			told := len(recorder.Events)
-			if ready.Status != tc.ready || (told == 1) != (tc.ready == metav1.ConditionFalse) {
-				t.Errorf("Ready is %s, %s; told %d times", ready.Status, ready.Message, told)
+			reported := len(recorder.Events)
+			if ready.Status != tc.ready || (reported == 1) != (tc.ready == metav1.ConditionFalse) {
+				t.Errorf("Ready is %s, %s; %d Events", ready.Status, ready.Message, reported)
 			}
 			if tc.ready == metav1.ConditionFalse && !strings.Contains(ready.Message, tc.err.Error()) {
 				t.Errorf("the condition does not say why: %s", ready.Message)
 			}
 			o.Env.Status.Conditions = []metav1.Condition{{Type: ready.Type, Status: ready.Status, Message: ready.Message}}
 			_ = a.settle(context.Background(), &p.members[0], tc.err)
-			if len(recorder.Events) != told {
-				t.Error("told again, although the Env says so already")
+			if len(recorder.Events) != reported {
+				t.Error("reported again, although the Env says so already")
 			}
 		})
 	}

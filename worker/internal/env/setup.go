@@ -94,7 +94,7 @@ func New(mgr ctrl.Manager, opts Options) (*Reconciler, error) {
 		local:       opts.Local,
 		metrics:     metrics,
 		admission:   opts.Admission,
-		asks:        newAsks(opts.Local),
+		refusals:    newRefusals(opts.Local),
 		contests:    opts.Contests,
 		allotted:    opts.Allotted,
 		matches:     newMatches(),
