@@ -69,7 +69,7 @@ func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *s
 		outcome = outcomeError
 		err = fmt.Errorf("%s of pod %s (%s): %w", a.Verb, a.Pod.Name, a.Reason, err)
 	default:
-		r.told(ctx, s, a)
+		r.reportAction(ctx, s, a)
 	}
 	r.metrics.actions.WithLabelValues(string(a.Verb), string(a.Reason), outcome).Inc()
 	return err
@@ -115,7 +115,7 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	}
 	err = r.patch(ctx, key, a.Pod, body)
 	if err == nil && a.Verb == verbDetail {
-		r.timeline.note(key, a.Pod.UID)
+		r.timeline.wrote(key, a.Pod.UID)
 	}
 	return err
 }

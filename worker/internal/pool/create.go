@@ -24,22 +24,22 @@ const maxCreating = 2 * parallel
 // create creates n Pods in batches of 1, 2, 4, …; once a batch has reached maxCreating, the next one has all remaining Pods. It stops after
 // a batch with a failure or a refusal: an exhausted quota or a refused template should cost a few requests, not hundreds.
 func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *snapshot, n int) error {
-	made := 0
+	created := 0
 	for size := 1; n > 0; size *= 2 {
 		batch := min(size, n)
 		if size >= maxCreating {
 			batch = n
 		}
 		b := r.createBatch(ctx, key, s, batch)
-		if made += b.made; made > 0 {
+		if created += b.created; created > 0 {
 			r.failures.forget(key)
 		}
 		if b.refusal != nil {
-			r.refused(ctx, key, s, *b.refusal, made)
+			r.refused(ctx, key, s, *b.refusal, created)
 		}
 		if err := errors.Join(b.errs...); err != nil {
 			r.notices.warn(s.Pool, nil, reasonCreationFailed, "Create", "creating a pod: %s", firstLine(err))
-			if at := slices.IndexFunc(b.errs, against); at >= 0 && made == 0 && r.failures.steady(key, s.Revision) {
+			if at := slices.IndexFunc(b.errs, against); at >= 0 && created == 0 && r.failures.steady(key, s.Revision) {
 				r.refused(ctx, key, s, admission.Refuse(0, admission.InvalidSpec, b.errs[at].Error(), 0), 0)
 				return nil
 			}
@@ -55,8 +55,8 @@ func (r *Reconciler) create(ctx context.Context, key types.NamespacedName, s *sn
 }
 
 // refused makes the pool wait before it creates Pods again. It reports the refusal once, because a limit is no error and tends to stay.
-func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *snapshot, v admission.Verdict, made int) {
-	if !r.opts.Refusals.Refused(key, s.Revision, v, made > 0) {
+func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *snapshot, v admission.Verdict, created int) {
+	if !r.opts.Refusals.Refused(key, s.Revision, v, created > 0) {
 		return
 	}
 	log.FromContext(ctx).Info("pods are refused", "reason", v.Reason, "message", v.Message)
@@ -65,7 +65,7 @@ func (r *Reconciler) refused(ctx context.Context, key types.NamespacedName, s *s
 
 // batch is the outcome of one batch.
 type batch struct {
-	made    int
+	created int
 	refusal *admission.Verdict
 	errs    []error
 }
@@ -101,7 +101,7 @@ func (r *Reconciler) createBatch(ctx context.Context, key types.NamespacedName, 
 			case refusal != nil:
 				b.refusal = refusal
 			default:
-				b.made++
+				b.created++
 			}
 		})
 	}

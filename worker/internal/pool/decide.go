@@ -155,7 +155,7 @@ func decideStarting(s *snapshot, pod *corev1.Pod, d *decision) {
 		}
 		d.wake(limit - age)
 	}
-	if noteworthy(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
+	if worthWriting(o.Detail.Reason) && o.Detail.Reason != statusDetailReason(pod) {
 		if wait := s.Noted[pod.UID]; wait > 0 {
 			d.wake(wait)
 			return
@@ -320,7 +320,7 @@ func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReas
 			d.add(action{Verb: verbDelete, Pod: pod, Reason: reasonScaleDown})
 		}
 	}
-	if surplus > len(marked) && !choosesItself(s, d) {
+	if surplus > len(marked) && !marksItself(s, d) {
 		return scaleDown
 	}
 	slices.SortStableFunc(free, func(a, b *corev1.Pod) int { return leastMissed(s, a, b) })

@@ -156,7 +156,7 @@ func (w *world) start(cfg *rest.Config) {
 	must.Succeed(t, mgr.Add(runner))
 	must.Succeed(t, sandboxcache.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	w.Reconciler, err = New(Options{
-		Client: mgr.GetClient(), Recorder: w.ledger, Events: &teller{mgr.GetEventRecorder("pool"), w.events},
+		Client: mgr.GetClient(), Recorder: w.ledger, Events: &countingRecorder{mgr.GetEventRecorder("pool"), w.events},
 		ClusterID: "test", Registry: prometheus.NewRegistry(), Queues: w.lengths, Hooks: runner,
 		Admission: admission.New(clock.RealClock{}, w.gate),
 	})

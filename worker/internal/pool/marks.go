@@ -36,8 +36,8 @@ func surplusOf(s *snapshot) string {
 	return fmt.Sprintf("surplus/%d", s.Pool.Spec.Replicas)
 }
 
-// choosesItself reports whether the pool marks surplus Pods itself.
-func choosesItself(s *snapshot, d *decision) bool {
+// marksItself reports whether the pool marks surplus Pods itself.
+func marksItself(s *snapshot, d *decision) bool {
 	if !s.Autoscaled {
 		return true
 	}

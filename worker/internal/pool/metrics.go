@@ -47,12 +47,12 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"namespace", "pool", "phase"}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_worker_pool_claims_waiting",
-			Help: "Claims that wait for a Pod of a pool, as of its last look, every 3 s while there are any. Only the first 1000 pools.",
+			Help: "Claims that wait for a Pod of a pool, as of its last reconcile, every 3 s while there are any. Only the first 1000 pools.",
 		}, []string{"namespace", "pool"}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_pool_actions_total",
 			Help: "What was done to Pods, and why; lost means that another writer was first, refused that a quota, a limit or an admission plugin " +
-				"was against it.",
+				"refused it.",
 		}, []string{"verb", "reason", "outcome"}),
 		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_start_seconds",

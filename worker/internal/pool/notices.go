@@ -50,11 +50,11 @@ func newNotices(recorder events.EventRecorder, clk clock.PassiveClock) *notices 
 
 // warn creates a warning Event.
 func (n *notices) warn(pool *v1alpha1.SandboxPool, pod *corev1.Pod, reason reason, action, format string, args ...any) {
-	n.tell(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
+	n.record(pool, pod, corev1.EventTypeWarning, reason, action, format, args...)
 }
 
-// tell creates an Event unless its reason has reached its limit.
-func (n *notices) tell(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason reason, action, format string, args ...any) {
+// record creates an Event unless its reason has reached its limit.
+func (n *notices) record(pool *v1alpha1.SandboxPool, pod *corev1.Pod, eventType string, reason reason, action, format string, args ...any) {
 	n.mu.Lock()
 	l := n.at(client.ObjectKeyFromObject(pool)).limits[reason]
 	if l == nil {

@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
-func told(r *events.FakeRecorder) []string {
+func recorded(r *events.FakeRecorder) []string {
 	var all []string
 	for {
 		select {
@@ -41,18 +41,18 @@ func TestEventsNeverBurst(t *testing.T) {
 	for i := range 200 {
 		n.warn(p, &corev1.Pod{}, reasonSandboxEnded, "Fail", "sandbox %d ended", i)
 	}
-	if got := told(recorder); len(got) != noticeBurst || got[0] != "Warning SandboxEnded sandbox 0 ended" {
+	if got := recorded(recorder); len(got) != noticeBurst || got[0] != "Warning SandboxEnded sandbox 0 ended" {
 		t.Errorf("%d events: %q", len(got), got)
 	}
 	n.warn(q, nil, reasonSandboxEnded, "Fail", "another pool's")
 	n.warn(p, nil, reasonCreationFailed, "Create", "another reason: %s", strings.Repeat("x", 5000))
-	if got := told(recorder); len(got) != 2 || len(got[1]) > 1024 {
+	if got := recorded(recorder); len(got) != 2 || len(got[1]) > 1024 {
 		t.Errorf("%d events of others: %q", len(got), got)
 	}
 	clk.SetTime(clk.Now().Add(noticeEvery))
 	n.warn(p, nil, reasonSandboxEnded, "Fail", "one more")
 	n.warn(p, nil, reasonSandboxEnded, "Fail", "too early")
-	if got := told(recorder); len(got) != 1 || got[0] != "Warning SandboxEnded one more (and 195 more of this kind before)" {
+	if got := recorded(recorder); len(got) != 1 || got[0] != "Warning SandboxEnded one more (and 195 more of this kind before)" {
 		t.Errorf("later: %q", got)
 	}
 	for _, pool := range []*v1alpha1.SandboxPool{p, q} {
@@ -96,7 +96,7 @@ func TestPodsThatDoNotBecomeReadyAreToldOnce(t *testing.T) {
 	look := func(ages map[types.UID]time.Duration, pods ...*corev1.Pod) (string, []string) {
 		causes := status.Count(pods, ages).Causes
 		n.stuck(p, causes)
-		return causes.String(), told(recorder)
+		return causes.String(), recorded(recorder)
 	}
 	want := func(when, gotMessage string, gotEvents []string, message string, events ...string) {
 		t.Helper()
@@ -155,8 +155,8 @@ func TestStatusDetailsAreKeptApart(t *testing.T) {
 	line, key := newMemory(clk).timeline, types.NamespacedName{Name: "p"}
 	stages := map[types.UID]string{"a": "starting/1"}
 	line.observe(key, stages)
-	line.note(key, "a")
-	line.note(key, "unknown")
+	line.wrote(key, "a")
+	line.wrote(key, "unknown")
 	clk.SetTime(clk.Now().Add(3 * time.Second))
 	line.observe(key, stages)
 	if wait := line.noted(key); len(wait) != 1 || wait["a"] != noteEvery-3*time.Second {
@@ -195,21 +195,21 @@ func TestTimeoutsAreTold(t *testing.T) {
 	}
 	want := func(when string, want ...string) {
 		t.Helper()
-		if got := told(recorder); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := recorded(recorder); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
+	r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	want("reset", "Normal IdleTimeout sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.told(t.Context(), s, action{Verb: verbDelete, Reason: reasonNotRecyclable, Pod: stopping("MaxLifetime")})
+	r.reportAction(t.Context(), s, action{Verb: verbDelete, Reason: reasonNotRecyclable, Pod: stopping("MaxLifetime")})
 	want("replaced", "Normal MaxLifetime sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("")})
-	r.told(t.Context(), s, action{Verb: verbDelete, Reason: reasonOutdated, Pod: idlePodOf("idle")})
+	r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("")})
+	r.reportAction(t.Context(), s, action{Verb: verbDelete, Reason: reasonOutdated, Pod: idlePodOf("idle")})
 	want("released, and an idle one replaced")
 	for range 100 {
-		r.told(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
+		r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	}
-	if n := len(told(recorder)); n != noticeBurst-1 {
+	if n := len(recorded(recorder)); n != noticeBurst-1 {
 		t.Errorf("%d Events of 100 timeouts at once", n)
 	}
 }

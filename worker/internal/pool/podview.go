@@ -83,8 +83,8 @@ func startupTimeout(pool *v1alpha1.SandboxPool, pod *corev1.Pod) time.Duration {
 	return 0
 }
 
-// noteworthy returns false for the reasons that occur in every swap, because writing them would cost one write per sandbox.
-func noteworthy(reason string) bool {
+// worthWriting returns false for the reasons that occur in every swap, because writing them would cost one write per sandbox.
+func worthWriting(reason string) bool {
 	switch reason {
 	case "", "Pending", "Swapping", "ContainerCreating", "PodInitializing",
 		sandbox.ReasonPulling, sandbox.ReasonNotReady, sandbox.ReasonHooks:

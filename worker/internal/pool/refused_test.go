@@ -63,12 +63,12 @@ func (y *tally) of(reason string) int {
 	return y.count[reason]
 }
 
-type teller struct {
+type countingRecorder struct {
 	events.EventRecorder
 	tally *tally
 }
 
-func (r *teller) Eventf(about, related runtime.Object, kind, reason, action, note string, args ...any) {
+func (r *countingRecorder) Eventf(about, related runtime.Object, kind, reason, action, note string, args ...any) {
 	r.tally.mu.Lock()
 	r.tally.count[reason]++
 	r.tally.mu.Unlock()

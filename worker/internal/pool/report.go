@@ -53,7 +53,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	pool := s.Pool.DeepCopy()
 	helper := patch.NewPatchHelper(r.opts.Client, pool)
 	var later time.Duration
-	c.Pending, later = r.mirror(key, pool.Status.PendingRequests, r.opts.Queues.Waiting(key))
+	c.Pending, later = r.pendingToWrite(key, pool.Status.PendingRequests, r.opts.Queues.Waiting(key))
 	c.Write(pool, s.Conditions, writtenTime{r.opts.Clock, r.opts.Times})
 	if !helper.HasChanges(pool) {
 		return later, nil
@@ -89,8 +89,8 @@ func urgent(before, after []metav1.Condition) bool {
 	return false
 }
 
-// mirror returns the value for status.pendingRequests. If it is too early to write a new value, later is how long to wait.
-func (r *Reconciler) mirror(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
+// pendingToWrite returns the value for status.pendingRequests. If it is too early to write a new value, later is how long to wait.
+func (r *Reconciler) pendingToWrite(key types.NamespacedName, written, waiting int32) (pending int32, later time.Duration) {
 	if !pendingMoved(written, waiting) {
 		return written, 0
 	}
@@ -114,23 +114,23 @@ type writtenTime struct {
 
 func (w writtenTime) Now() time.Time { return w.times.Now() }
 
-// told reports an action in metrics and Events.
-func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
+// reportAction reports an action in metrics and Events.
+func (r *Reconciler) reportAction(_ context.Context, s *snapshot, a action) {
 	switch a.Verb {
 	case verbStart:
 		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
 		if _, prepared := s.Preparations[a.Pod.UID]; !prepared {
-			r.swapped(s, a.Pod)
+			r.observeSwap(s, a.Pod)
 		}
 	case verbPrepare:
-		r.swapped(s, a.Pod)
+		r.observeSwap(s, a.Pod)
 	case verbRelease, verbFail:
-		r.ended(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
+		r.reportEnd(s, a.Pod, string(a.Verb), string(a.End.StopReason), a.End.Reason, a.End.Message)
 	case verbRelabel:
 		r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "labels of pod %s were edited by hand, and have been written back", a.Pod.Name)
 	case verbRecycle:
 		r.metrics.recycleSeconds.Observe(s.Ages[a.Pod.UID].Seconds())
-		r.timedOut(s, a.Pod, string(a.Verb))
+		r.reportTimeout(s, a.Pod, string(a.Verb))
 	case verbBury:
 		if a.Released != nil {
 			if s.Pool != nil {
@@ -141,7 +141,7 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 		// The sandbox did not end; its Pod was deleted.
 		if state := sandbox.Read(a.Pod); state.Phase.Live() && state.End.StopReason == "" && s.Pool != nil {
 			record := sandbox.TerminalRecord(a.Pod, nil, r.opts.ClusterID, r.opts.Times.Now(), nil)
-			r.ended(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
+			r.reportEnd(s, a.Pod, string(a.Verb), record.GetStopReason(), record.GetFailureReason(), record.GetFailureMessage())
 		}
 	case verbDelete:
 		switch a.Reason {
@@ -150,13 +150,13 @@ func (r *Reconciler) told(_ context.Context, s *snapshot, a action) {
 		case reasonResetTimeout, reasonResetBackoff, reasonIdleCrashed:
 			r.notices.warn(s.Pool, a.Pod, a.Reason, string(a.Verb), "pod %s is replaced", a.Pod.Name)
 		}
-		r.timedOut(s, a.Pod, string(a.Verb))
+		r.reportTimeout(s, a.Pod, string(a.Verb))
 		r.replacements.gone(client.ObjectKeyFromObject(s.Pool))
 	}
 }
 
-// ended reports a failed sandbox. A sandbox that completed, or that its owner or a timeout ended, needs no report.
-func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, message string) {
+// reportEnd reports a failed sandbox. A sandbox that completed, or that its owner or a timeout ended, needs no report.
+func (r *Reconciler) reportEnd(s *snapshot, pod *corev1.Pod, action, stop, reason, message string) {
 	if reason == "" {
 		return
 	}
@@ -164,21 +164,21 @@ func (r *Reconciler) ended(s *snapshot, pod *corev1.Pod, action, stop, reason, m
 		sandbox.Read(pod).ID, pod.Name, stop, strings.TrimSpace(reason+" "+message))
 }
 
-// timedOut reports a sandbox that one of its timeouts has ended, when its Pod is reset or replaced. Its user can then find out why. The
-// Event is not a warning, because nothing is wrong.
-func (r *Reconciler) timedOut(s *snapshot, pod *corev1.Pod, action string) {
+// reportTimeout reports a sandbox that one of its timeouts has ended, when its Pod is reset or replaced. Its user can then find out why.
+// The Event is not a warning, because nothing is wrong.
+func (r *Reconciler) reportTimeout(s *snapshot, pod *corev1.Pod, action string) {
 	state := sandbox.Read(pod)
 	if state.Phase != sandbox.Stopping {
 		return
 	}
 	if why := idle.Reason(state.End.Reason); why.Known() {
-		r.notices.tell(s.Pool, pod, corev1.EventTypeNormal, reason(why), action, "sandbox %s on pod %s was released: %s",
+		r.notices.record(s.Pool, pod, corev1.EventTypeNormal, reason(why), action, "sandbox %s on pod %s was released: %s",
 			state.ID, pod.Name, state.End.Message)
 	}
 }
 
-// swapped measures the swap of a Pod that has just become ready, if its image was swapped.
-func (r *Reconciler) swapped(s *snapshot, pod *corev1.Pod) {
+// observeSwap measures the swap of a Pod that has just become ready, if its image was swapped.
+func (r *Reconciler) observeSwap(s *snapshot, pod *corev1.Pod) {
 	if sandbox.Read(pod).SwapFrom != "" {
 		r.opts.Latency.Took(latency.Swap, s.Ages[pod.UID])
 	}

@@ -69,7 +69,7 @@ func TestPendingRequestsAreWrittenEveryThreeSeconds(t *testing.T) {
 		{0, 0, 0, 0},
 	} {
 		clk.Step(step.after)
-		got, later := r.mirror(key, written, step.waiting)
+		got, later := r.pendingToWrite(key, written, step.waiting)
 		if got != step.want || later != step.later {
 			t.Errorf("step %d: %d, come back in %s, want %d, %s", i, got, later, step.want, step.later)
 		}

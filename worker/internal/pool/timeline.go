@@ -23,8 +23,8 @@ type stage struct {
 // each retry.
 const noteEvery = 10 * time.Second
 
-// note records that a Pod's status detail was written.
-func (t *timeline) note(pool types.NamespacedName, uid types.UID) {
+// wrote records that a Pod's status detail was written.
+func (t *timeline) wrote(pool types.NamespacedName, uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s, ok := t.pools[pool][uid]; ok {
