@@ -29,7 +29,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 		}
 		if err == nil && o.canceled {
 			// The cancel arrived while the claim was being written.
-			end := sandboxes.Canceled("Canceled", "the claim was canceled before it was answered")
+			end := sandboxes.Canceled("Canceled", "the claim was canceled before its sandbox was returned")
 			s.sandboxes.Dispose(l.State, o.id, end)
 			err = disposition.Refuse(problem.NoCapacity, "the claim was canceled")
 		}
@@ -50,7 +50,7 @@ func (s *Service) carry(ctx context.Context, o *op) {
 // obtain gets a Pod and writes the claim on it. If another writer takes the Pod, obtain tries the next one, from the same place in the
 // queue.
 func (s *Service) obtain(ctx context.Context, o *op) error {
-	if err := s.lookAtSecrets(ctx, &o.claim); err != nil {
+	if err := s.checkSecrets(ctx, &o.claim); err != nil {
 		return err
 	}
 	for range maxTries {
@@ -78,7 +78,7 @@ func (s *Service) await(ctx context.Context, o *op) error {
 	case <-ctx.Done():
 	}
 	if o.claim.KeyHash != "" {
-		return disposition.Doubt("the claim goes on; the same call with the same claimKey joins it")
+		return disposition.Doubt("the claim continues; the same call with the same claimKey joins it")
 	}
 	s.update(func(l locked) {
 		select {

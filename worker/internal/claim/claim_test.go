@@ -28,7 +28,7 @@ import (
 )
 
 // I1: a leader and a leader that does not know yet that it was replaced hand out the same Pods.
-func TestI1NoPodIsAnsweredTwice(t *testing.T) {
+func TestI1NoPodIsReturnedTwice(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	const pods, claimers = 24, 40
 	w.MakePool(pods)
@@ -230,7 +230,7 @@ func TestAFreshPodIsOfTheFirstGeneration(t *testing.T) {
 	}
 }
 
-func TestALostAnswerIsFoundAgain(t *testing.T) {
+func TestALostResponseIsFoundAgain(t *testing.T) {
 	var drops atomic.Int32 // responses to writes, from now on
 	w := claimtest.NewWorld(t)
 	l := w.Start(2, claimtest.Via(func(r *http.Request, next http.RoundTripper) (*http.Response, error) {

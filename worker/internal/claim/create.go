@@ -54,7 +54,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	if err := checkRequest(&c); err != nil {
 		return nil, err
 	}
-	var found met
+	var found existing
 	var starts *queue // of a starting sandbox without an op; counts this call
 	var err error
 	s.update(func(l locked) {
@@ -91,7 +91,7 @@ func (s *Service) create(ctx context.Context, c Claim) (*sandboxv1.Sandbox, erro
 	case c.KeyHash == "":
 		return s.start(ctx, found.op)
 	default:
-		return told(s.sandboxes.AwaitRunning(ctx, id, until))
+		return recordOrError(s.sandboxes.AwaitRunning(ctx, id, until))
 	}
 }
 
@@ -102,8 +102,8 @@ func (s *Service) leave(o *op, c *Claim) {
 	}
 }
 
-// told returns the record of a key's sandbox that ended before it ran. If only a person can fix the cause, it returns the error.
-func told(record *sandboxv1.Sandbox, err error) (*sandboxv1.Sandbox, error) {
+// recordOrError returns the record of a key's sandbox that ended before it ran. If only a person can fix the cause, it returns the error.
+func recordOrError(record *sandboxv1.Sandbox, err error) (*sandboxv1.Sandbox, error) {
 	var failed *sandboxes.NotStartedError
 	if errors.As(err, &failed) && failed.Record != nil && outcome.Refusal(failed.Record) == nil {
 		return failed.Record, nil
@@ -125,16 +125,16 @@ func checkRequest(c *Claim) error {
 
 // enter returns the sandbox that is the claim's result, an op to wait for, or an error. An op does not run in its caller's context, and
 // belongs to the trace of its first caller.
-func (l locked) enter(caller context.Context, c Claim) (met, error) {
+func (l locked) enter(caller context.Context, c Claim) (existing, error) {
 	if !serves(&l.View, &c) {
-		return met{}, disposition.NotServing()
+		return existing{}, disposition.NotServing()
 	}
 	if c.KeyHash != "" {
-		found, err := l.meet(&c)
-		if c.Local && found == (met{}) && err == nil {
-			found, err = l.meetHubs(&c)
+		found, err := l.resolveKey(&c)
+		if c.Local && found == (existing{}) && err == nil {
+			found, err = l.resolveHubKey(&c)
 		}
-		if found != (met{}) || err != nil {
+		if found != (existing{}) || err != nil {
 			return found, err
 		}
 	}
@@ -142,16 +142,16 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 	switch {
 	case p == nil || p.Spec() == nil:
 		there := l.PoolNames(c.Pool.Namespace)
-		return met{}, disposition.Refuse(problem.NotFound, "there is no pool %s; there are: %s", c.Pool, there)
+		return existing{}, disposition.Refuse(problem.NotFound, "there is no pool %s; there are: %s", c.Pool, there)
 	case p.Closing():
-		return met{}, disposition.Refuse(problem.NoCapacity, "pool %s is being removed", c.Pool.Name)
+		return existing{}, disposition.Refuse(problem.NoCapacity, "pool %s is being removed", c.Pool.Name)
 	}
 	o, err := l.newOp(c, p)
 	if err != nil {
 		if disposition.Refused(err) && c.KeyHash != "" && !c.Local {
 			l.rememberRefusal(c.KeyHash, c.Attempt, err)
 		}
-		return met{}, err
+		return existing{}, err
 	}
 	o.queue.asked = o.started
 	if c.Patience > 0 {
@@ -167,7 +167,7 @@ func (l locked) enter(caller context.Context, c Claim) (met, error) {
 		}
 	}
 	l.launch(caller, o)
-	return met{op: o}, nil
+	return existing{op: o}, nil
 }
 
 // recordFor returns the record of the sandbox that ended under a claim's key.

@@ -20,9 +20,9 @@ import (
 	"navix.sh/atoll/worker/internal/sandbox"
 )
 
-// whatItMet returns the result of a refused write, given a live read of its Pod. The Pod carries the claim itself if the response to an
+// resultOfRead returns the result of a refused write, given a live read of its Pod. The Pod carries the claim itself if the response to an
 // earlier try was lost.
-func whatItMet(id string, pod, live *corev1.Pod, err error) inventory.Result {
+func resultOfRead(id string, pod, live *corev1.Pod, err error) inventory.Result {
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && live.UID != pod.UID:
 		return inventory.NoPod
@@ -157,21 +157,21 @@ func startsAnother(f failedStart) bool {
 	}
 }
 
-// meeting is what a claim with a key must do, given what exists for the key.
-type meeting string
+// keyAction is what a claim with a key must do, given what exists for the key.
+type keyAction string
 
 const (
-	startAnew meeting = "StartAnew"
+	startAnew keyAction = "StartAnew"
 	// joinClaim: the same attempt is under way.
-	joinClaim meeting = "Join"
+	joinClaim keyAction = "Join"
 	// returnHolder: a Pod carries the same attempt.
-	returnHolder meeting = "ReturnHolder"
+	returnHolder keyAction = "ReturnHolder"
 	// returnRecord: the sandbox of this attempt has ended.
-	returnRecord meeting = "ReturnRecord"
+	returnRecord keyAction = "ReturnRecord"
 	// refuseAgain: this attempt, or a later one, was refused or canceled.
-	refuseAgain meeting = "RefuseAgain"
+	refuseAgain keyAction = "RefuseAgain"
 	// outdated: a later attempt is known.
-	outdated meeting = "Outdated"
+	outdated keyAction = "Outdated"
 )
 
 // known has the attempts of what exists for a key. 0 means that nothing does.
@@ -184,9 +184,9 @@ type known struct {
 
 func (k known) latest() int32 { return max(k.pending, k.held, k.ended) }
 
-// meet returns what a claim's attempt must do. An attempt later than all known ones starts a new sandbox: the hub begins one only after the
-// earlier attempt was refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
-func meet(k known, attempt int32) meeting {
+// decideKey returns what a claim's attempt must do. An attempt later than all known ones starts a new sandbox: the hub begins one only
+// after the earlier attempt was refused or canceled. If the earlier Pod still exists, the rule for two Pods of one key ends it.
+func decideKey(k known, attempt int32) keyAction {
 	switch latest := k.latest(); {
 	case attempt == k.ended:
 		return returnRecord

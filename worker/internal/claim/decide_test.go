@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
-func TestWhatItMet(t *testing.T) {
+func TestResultOfRead(t *testing.T) {
 	pod := func(uid types.UID, holds string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			UID: uid, Annotations: map[string]string{v1alpha1.SandboxIDAnnotationKey: holds},
@@ -36,7 +36,7 @@ func TestWhatItMet(t *testing.T) {
 		"nothing in time":          {nil, errors.New("EOF"), inventory.Unclear},
 		"nothing, but another uid": {pod("b", ""), errors.New("EOF"), inventory.Unclear},
 	} {
-		if got := whatItMet("mine", pod("a", ""), tc.live, tc.err); got != tc.want {
+		if got := resultOfRead("mine", pod("a", ""), tc.live, tc.err); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -79,10 +79,10 @@ func TestAdmit(t *testing.T) {
 }
 
 // I2: what a claim of attempt 3 finds.
-func TestMeet(t *testing.T) {
+func TestDecideKey(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known known
-		want  meeting
+		want  keyAction
 	}{
 		"nothing":                             {known{}, startAnew},
 		"earlier attempt waits":               {known{pending: 2}, startAnew},
@@ -102,7 +102,7 @@ func TestMeet(t *testing.T) {
 		"later attempt holds a Pod":           {known{held: 4, ended: 2}, outdated},
 		"later attempt has ended":             {known{ended: 4}, outdated},
 	} {
-		if got := meet(tc.known, 3); got != tc.want {
+		if got := decideKey(tc.known, 3); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}

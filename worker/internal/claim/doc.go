@@ -24,8 +24,8 @@
 // # I1: a Pod is never returned for two claims
 //
 //   - The write tests that the Pod is idle, not being deleted, and has the same UID; because one writer must win:
-//     TestI1NoPodIsAnsweredTwice, TestI1ADyingPodIsNotHandedOut.
-//   - A live read follows a lost write; because a Pod with our sandbox id is ours: TestALostAnswerIsFoundAgain.
+//     TestI1NoPodIsReturnedTwice, TestI1ADyingPodIsNotHandedOut.
+//   - A live read follows a lost write; because a Pod with our sandbox id is ours: TestALostResponseIsFoundAgain.
 //   - An unclear write is repeated on the same Pod with the same id until a test or a live read settles it; because a denial (401, 403,
 //     429) concerns its try alone: TestI2AnUnclearWriteIsNotRefused.
 //

@@ -21,7 +21,7 @@ func (l locked) seen(c *inventory.Change) {
 	}
 	if ended := l.enforce(c.Pod); late && !ended && l.isHubs(c.Pod) {
 		l.lateWrites++
-		l.opts.Log.Info("A sandbox appeared that no claim under way here is for; the hub is asked whether its claim still stands",
+		l.opts.Log.Info("A sandbox appeared that no claim under way here has written; the hub decides whether it stays",
 			"sandbox", c.Pod.Sandbox(), "pod", c.Pod.Object().Name, "claimKey", c.Pod.KeyHash())
 	}
 }
@@ -122,7 +122,7 @@ func (l locked) keepOne(p *inventory.Pod) (ended bool) {
 // cameBack reports it instead: idle Pods may belong to another tenant as well.
 func (l locked) cameBack(p *inventory.Pod) {
 	if !sandbox.NeverReset(p.Object()) {
-		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing any more: a sandbox that has ended is there again",
+		l.opts.Log.Error(inventory.ErrSetBack, "Serving nothing from now on: a sandbox that has ended exists again",
 			"sandbox", p.Sandbox(), "pod", p.Object().Name)
 		l.FoundSetBack()
 		return

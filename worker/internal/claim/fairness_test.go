@@ -21,7 +21,7 @@ import (
 func play(script string) string {
 	q := newWaitQueue()
 	waiters, names := map[string]*waiter{}, map[*waiter]string{}
-	var told []string
+	var served []string
 	for step := range strings.FieldsSeq(script) {
 		verb, name := step[:1], step[1:]
 		o := waiters[name]
@@ -38,14 +38,14 @@ func play(script string) string {
 		case "=":
 			q.pass(o)
 		case ">":
-			told = append(told, cmp.Or(names[q.next()], "none"))
+			served = append(served, cmp.Or(names[q.next()], "none"))
 		case "!":
 			newest, _, most := q.crowd(tenant{team: "none"})
 			q.remove(newest)
-			told = append(told, fmt.Sprintf("%s/%d", names[newest], most))
+			served = append(served, fmt.Sprintf("%s/%d", names[newest], most))
 		}
 	}
-	return strings.Join(append(told, fmt.Sprintf("left %d", q.len())), " ")
+	return strings.Join(append(served, fmt.Sprintf("left %d", q.len())), " ")
 }
 
 func TestTenantsTakeTurns(t *testing.T) {
@@ -384,7 +384,7 @@ func BenchmarkQueue(b *testing.B) {
 		began := time.Now()
 		for range n {
 			o := q.next()
-			o.ticket, o.rank = 0, 0
+			o.ticket, o.teamRank = 0, 0
 			q.number(o)
 			q.add(o)
 		}

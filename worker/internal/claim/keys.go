@@ -24,8 +24,8 @@ type refusal struct {
 	err     error
 }
 
-// met is what exists for a claim. The zero value means that the claim starts a new sandbox.
-type met struct {
+// existing is what exists for a claim. The zero value means that the claim starts a new sandbox.
+type existing struct {
 	op      *op
 	sandbox *sandboxv1.Sandbox
 	ended   string // the id of a sandbox whose record is the result
@@ -51,66 +51,66 @@ func (s *Service) carriers(v *inventory.View, shared *shared, hash string) carri
 	return c
 }
 
-// meet returns what exists for a claim's key.
-func (l locked) meet(c *Claim) (met, error) {
+// resolveKey returns what exists for a claim's key.
+func (l locked) resolveKey(c *Claim) (existing, error) {
 	k := l.carriers(&l.View, l.shared, c.KeyHash)
 	refused, ok := l.refused.Get(l.clock.Now(), c.KeyHash)
 	if ok {
 		k.refused = refused.attempt
 	}
-	switch meet(k.known, c.Attempt) {
+	switch decideKey(k.known, c.Attempt) {
 	case refuseAgain:
-		return met{}, refused.err
+		return existing{}, refused.err
 	case outdated:
-		return met{}, disposition.Refuse(problem.NoCapacity, "a later attempt of this claim key is known")
+		return existing{}, disposition.Refuse(problem.NoCapacity, "a later attempt of this claim key is known")
 	case returnHolder:
-		return l.hold(c, k.holder)
+		return l.sandboxOfKey(c, k.holder)
 	case joinClaim:
 		return join(c, k.op)
 	case returnRecord:
-		return met{ended: k.recorded}, nil
+		return existing{ended: k.recorded}, nil
 	}
 	if k.op != nil {
 		l.abort(k.op) // the caller of the later attempt has abandoned this one
 	}
-	return met{}, nil
+	return existing{}, nil
 }
 
-// hold returns the sandbox of a key if the claim has the same parameters, else a conflict.
-func (l locked) hold(c *Claim, holder *inventory.Pod) (met, error) {
+// sandboxOfKey returns the sandbox of a key if the claim has the same parameters, else a conflict.
+func (l locked) sandboxOfKey(c *Claim, holder *inventory.Pod) (existing, error) {
 	shown := l.sandboxes.Show(holder)
 	hooks, err := hooksOf(c.Request)
 	if err != nil {
-		return met{sandbox: shown}, conflict(c, "postStartHooks")
+		return existing{sandbox: shown}, conflict(c, "postStartHooks")
 	}
 	differ := differing(c.Request, shown)
 	if hooks != sandbox.Read(holder.Object()).Hooks {
 		differ = append(differ, "postStartHooks")
 	}
 	if len(differ) > 0 {
-		return met{sandbox: shown}, conflict(c, differ...)
+		return existing{sandbox: shown}, conflict(c, differ...)
 	}
-	return met{sandbox: shown}, nil
+	return existing{sandbox: shown}, nil
 }
 
 // join returns the claim under way if the new claim has the same parameters, else a conflict.
-func join(c *Claim, o *op) (met, error) {
+func join(c *Claim, o *op) (existing, error) {
 	if differ := problem.Differing(visible(c.Request), visible(o.claim.Request)); len(differ) > 0 {
-		return met{op: o}, conflict(c, differ...)
+		return existing{op: o}, conflict(c, differ...)
 	}
-	return met{op: o}, nil
+	return existing{op: o}, nil
 }
 
-// meetHubs returns what the hub has for the key of a claim of the local API, of any attempt. A client that falls back to the local API
+// resolveHubKey returns what the hub has for the key of a claim of the local API, of any attempt. A client that falls back to the local API
 // repeats the key that it gave to the hub.
-func (l locked) meetHubs(c *Claim) (met, error) {
+func (l locked) resolveHubKey(c *Claim) (existing, error) {
 	switch k := l.carriers(&l.View, l.shared, hubHash(c.Request)); {
 	case k.op != nil && !k.op.canceled:
 		return join(c, k.op)
 	case k.holder != nil:
-		return l.hold(c, k.holder)
+		return l.sandboxOfKey(c, k.holder)
 	default:
-		return met{ended: k.recorded}, nil
+		return existing{ended: k.recorded}, nil
 	}
 }
 
@@ -159,11 +159,11 @@ func (l locked) decline(c *Claim, why *problem.Error) error {
 	if !serves(&l.View, c) {
 		return disposition.NotServing()
 	}
-	found, err := l.meet(c)
+	found, err := l.resolveKey(c)
 	if err != nil {
 		return err
 	}
-	if _, mayBe := l.unclear.Get(l.clock.Now(), c.KeyHash); mayBe || found != (met{}) {
+	if _, mayBe := l.unclear.Get(l.clock.Now(), c.KeyHash); mayBe || found != (existing{}) {
 		return disposition.Doubt("%s; the same call with the same claimKey asks for it again", why.Message)
 	}
 	err = disposition.Refusal(why)

@@ -413,7 +413,7 @@ func TestAKeyedClaimOutlivesItsCaller(t *testing.T) {
 	l.AwaitWaiting(1)
 	cancel()
 	if got := <-left; disposition.Of(got.Err) != federationv1.Disposition_UNCLEAR {
-		t.Errorf("the caller who left was told %v", got.Err)
+		t.Errorf("the caller who left got %v", got.Err)
 	}
 	if got := holderOf(w, l.Keys()); got.GetAttempt() != 1 || got.GetProof() != "proof" || got.GetPodUid() != "" || got.GetSandboxId() == "" {
 		t.Errorf("I2: a claim under way holds its key: %v", got)

@@ -25,7 +25,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		claims: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_worker_claim_seconds", Buckets: telemetry.CallSeconds,
-			Help: "Time from a claim's arrival to its answer, by outcome: Granted or the error's reason.",
+			Help: "Time from a claim's arrival to its response, by outcome: Granted or the error's reason.",
 		}, []string{"outcome"}),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_worker_claim_write_seconds", Buckets: telemetry.CallSeconds,

@@ -15,14 +15,14 @@ type tenant struct{ team, user string }
 
 // waiter is the queue's view of a claim.
 type waiter struct {
-	tenant tenant
-	image  string        // the image that its Pod preferably runs
-	ticket uint64        // its number in order of arrival
-	rank   uint64        // rank of its team when it got a Pod
-	order  uint64        // rank of its user when it got a Pod
-	line   *line         // while it waits
-	place  *list.Element // among the claims that had no Pod yet
-	index  int           // among the claims that lost one
+	tenant   tenant
+	image    string        // the image that its Pod preferably runs
+	ticket   uint64        // its number in order of arrival
+	teamRank uint64        // rank of its team when it got a Pod
+	userRank uint64        // rank of its user when it got a Pod
+	line     *line         // while it waits
+	place    *list.Element // among the claims that had no Pod yet
+	index    int           // among the claims that lost one
 
 	callers int  // calls of the hub that wait for its sandbox
 	taken   bool // has a Pod, so its queue counts callers as claiming
@@ -107,8 +107,8 @@ func (q *waitQueue) number(w *waiter) {
 
 // pass assigns ranks to a claim that takes a Pod without waiting, because no claim waits.
 func (q *waitQueue) pass(w *waiter) {
-	if w.rank == 0 {
-		w.rank, w.order = q.nextRank(), q.nextRank()
+	if w.teamRank == 0 {
+		w.teamRank, w.userRank = q.nextRank(), q.nextRank()
 	}
 }
 
@@ -130,7 +130,7 @@ func (q *waitQueue) add(w *waiter) {
 	}
 	l.put(w)
 	q.count++
-	if w.rank == 0 {
+	if w.teamRank == 0 {
 		t.fresh++
 	}
 	if !there {
@@ -153,9 +153,9 @@ func (q *waitQueue) next() *waiter {
 	l, _ := t.ranks.First()
 	w := l.front()
 	q.take(t, w)
-	if w.rank == 0 {
-		w.rank, t.rank = t.rank, q.nextRank()
-		w.order, l.rank = l.rank, q.nextRank()
+	if w.teamRank == 0 {
+		w.teamRank, t.rank = t.rank, q.nextRank()
+		w.userRank, l.rank = l.rank, q.nextRank()
 	}
 	q.settle(t, l)
 	return w
@@ -164,7 +164,7 @@ func (q *waitQueue) next() *waiter {
 func (q *waitQueue) take(t *team, w *waiter) {
 	w.line.take(w)
 	q.count--
-	if w.rank == 0 {
+	if w.teamRank == 0 {
 		t.fresh--
 	}
 }
@@ -179,10 +179,10 @@ func (q *waitQueue) remove(w *waiter) {
 	if w.line != nil {
 		q.take(t, w)
 	}
-	if w.rank != 0 {
-		t.rank = min(t.rank, w.rank)
+	if w.teamRank != 0 {
+		t.rank = min(t.rank, w.teamRank)
 		if l != nil {
-			l.rank = min(l.rank, w.order)
+			l.rank = min(l.rank, w.userRank)
 		}
 	}
 	q.settle(t, l)
@@ -234,7 +234,7 @@ func (q *waitQueue) crowd(of tenant) (newest *waiter, own, most int) {
 
 func (l *line) put(w *waiter) {
 	w.line = l
-	if w.rank != 0 {
+	if w.teamRank != 0 {
 		l.back.Push(w)
 	} else {
 		w.place = l.fresh.PushBack(w)
@@ -289,7 +289,7 @@ func isLonger[P party](a, b P) bool {
 
 func (l *line) due() uint64 {
 	if w, ok := l.back.First(); ok {
-		return w.order
+		return w.userRank
 	}
 	return l.rank
 }
@@ -299,7 +299,7 @@ func (l *line) size() int { return l.fresh.Len() }
 func (t *team) due() uint64 {
 	l, _ := t.ranks.First()
 	if w, ok := l.back.First(); ok {
-		return w.rank
+		return w.teamRank
 	}
 	return t.rank
 }

@@ -35,9 +35,9 @@ func (s *Service) belongingsOf(c *Claim, spec *v1alpha1.SandboxPoolSpec) error {
 	}
 }
 
-// lookAtSecrets refuses a claim with references to Secrets that only a person can provide, before a Pod is taken for it. The values are
+// checkSecrets refuses a claim with references to Secrets that only a person can provide, before a Pod is taken for it. The values are
 // read again when the sandbox runs. An API server that does not respond is no reason to refuse.
-func (s *Service) lookAtSecrets(ctx context.Context, c *Claim) error {
+func (s *Service) checkSecrets(ctx context.Context, c *Claim) error {
 	refs := c.Request.GetSecrets()
 	if len(refs) == 0 {
 		return nil

@@ -77,7 +77,7 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	o.callers = before.callers
 	l.lose(before)
 	if o.queue == before.queue {
-		o.ticket, o.rank = before.ticket, before.rank
+		o.ticket, o.teamRank = before.ticket, before.teamRank
 	}
 	l.launch(caller, o)
 	return o, nil
@@ -92,7 +92,7 @@ func (s *Service) giveUp(o *op, err error) error {
 	}
 	end := sandbox.End{
 		StopReason: v1alpha1.SandboxStopReasonFailed, Reason: sandboxes.StartupTimeout,
-		Message: fmt.Sprintf("not running %s after it was asked for", o.startup),
+		Message: fmt.Sprintf("not running %s after it was requested", o.startup),
 	}
 	s.update(func(l locked) { s.sandboxes.Dispose(l.State, o.id, end) })
 	if problem.FromError(err).Reason != problem.Deadline {

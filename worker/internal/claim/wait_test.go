@@ -214,8 +214,8 @@ func TestAFullQueueGivesWayToOthers(t *testing.T) {
 func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation(t, 4)
-		var told []int32
-		s.OnQueue(func(pool types.NamespacedName) { told = append(told, s.Waiting(pool)) })
+		var lengths []int32
+		s.OnQueue(func(pool types.NamespacedName) { lengths = append(lengths, s.Waiting(pool)) })
 		pod := s.IdlePod("a")
 		s.See(pod)
 		first := s.wants("ann")
@@ -224,8 +224,8 @@ func TestAQueueTellsThatItBeginsAndEnds(t *testing.T) {
 		s.See(s.IdlePod("b"))
 		s.See(s.IdlePod("c"))
 		s.update(func(l locked) { l.Return(first.got) })
-		if want := []int32{1, 0}; !slices.Equal(told, want) {
-			t.Errorf("told of lengths %v, want %v", told, want)
+		if want := []int32{1, 0}; !slices.Equal(lengths, want) {
+			t.Errorf("notified of lengths %v, want %v", lengths, want)
 		}
 	})
 }

@@ -59,13 +59,13 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		s.opts.Latency.Took(latency.Queue, start.Sub(o.started))
 		s.opts.Latency.Took(latency.Write, took)
 		if s.inventory.IsSetBack(before, o.id, now) {
-			log.Error(inventory.ErrSetBack, "Not answering", "sandbox", o.id)
+			log.Error(inventory.ErrSetBack, "Not returning a sandbox", "sandbox", o.id)
 			s.sandboxes.Abandon(o.id)
 			return false, disposition.Doubt("writing the claim: %w", inventory.ErrSetBack)
 		}
 		s.update(func(l locked) { l.Settle(hold, now) })
 		if !s.inventory.AwaitLease(wanted, renewsWithin) {
-			log.Info("Not answering: the lease was lost while the Pod was written", "sandbox", o.id)
+			log.Info("Not returning a sandbox: the lease was lost while its Pod was written", "sandbox", o.id)
 			if o.claim.KeyHash == "" {
 				s.sandboxes.Abandon(o.id)
 			}
@@ -85,14 +85,14 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	case inventory.Denied:
 		s.update(func(l locked) { l.Fail(hold) })
 		log.Error(err, "Not allowed to write a claim")
-		return false, disposition.Refuse(problem.Unavailable, "the API server did not let the worker write: %w", err)
+		return false, disposition.Refuse(problem.Unavailable, "the API server denied the write: %w", err)
 	default:
 		log.Error(err, "Outcome of a claim unknown", "sandbox", o.id)
 		s.update(func(l locked) {
 			l.mayAppear(o)
 			l.Fail(hold)
 		})
-		return false, disposition.Doubt("the API server did not answer: %w", err)
+		return false, disposition.Doubt("the API server did not respond: %w", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 		}
 		if got == inventory.Lost || got == inventory.NoPod && repeated {
 			live, readErr := s.inventory.Client().Read(ctx, pod)
-			got = whatItMet(o.id, pod, live, readErr)
+			got = resultOfRead(o.id, pod, live, readErr)
 			switch {
 			case got != inventory.Unclear:
 				return got, live, err

@@ -65,7 +65,7 @@ func newWrites(on clock.Clock) *writes {
 func (w *writes) begin(ctx context.Context, o *op) (*writeSlot, error) {
 	s := w.enter(o.claim.Pool.Namespace, o.tenant.team)
 	for {
-		wait, err := w.look(s, o.deadline)
+		wait, err := w.poll(s, o.deadline)
 		if err != nil {
 			return nil, err
 		}
@@ -108,8 +108,8 @@ func (w *writes) enter(namespace, team string) *writeSlot {
 	return s
 }
 
-// look returns how long a waiting claim waits until it looks again, or 0 if it has its slot. The error says why it must not wait longer.
-func (w *writes) look(s *writeSlot, deadline time.Time) (time.Duration, error) {
+// poll returns how long a waiting claim waits until it looks again, or 0 if it has its slot. The error says why it must not wait longer.
+func (w *writes) poll(s *writeSlot, deadline time.Time) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
