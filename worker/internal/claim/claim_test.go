@@ -32,7 +32,7 @@ func TestI1NoPodIsReturnedTwice(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	const pods, claimers = 24, 40
 	w.MakePool(pods)
-	leaders := []*claimtest.Leader{w.Lead(1), w.Lead(2)}
+	leaders := []*claimtest.Worker{w.Lead(1), w.Lead(2)}
 	for _, l := range leaders {
 		l.AwaitIdle(pods)
 	}

@@ -40,7 +40,7 @@ func TestI2ALocalClaimReturnsTheHubsSandbox(t *testing.T) {
 		c.Local, c.KeyHash = true, sandbox.LocalKeyHash(c.Request.GetTeam(), w.Namespace, "k", "east")
 	}
 	other := l.MustCreate()
-	var calls []<-chan claimtest.Answer
+	var calls []<-chan claimtest.Result
 	for _, change := range []func(*claim.Claim){claimtest.Keyed("k", 1), local} {
 		calls = append(calls, l.Begin(t.Context(), change))
 		w.Eventually("the claim to be pending", func() error {
@@ -170,7 +170,7 @@ func afterWrites(do func()) func(*claimtest.Options, *rest.Config) {
 // I2: a worker that loses its lease while it writes does not return the sandbox, and the next leader returns that very Pod.
 func TestI2NoResponseWithoutTheLease(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	var l *claimtest.Leader
+	var l *claimtest.Worker
 	l = w.Start(3, afterWrites(func() { l.Lease.Lost.Store(true) }))
 	got, err := l.TryCreate(claimtest.Keyed("k", 1))
 	if err == nil {
@@ -197,7 +197,7 @@ func TestI2NoResponseWithoutTheLease(t *testing.T) {
 // TestI2ALeaseThatIsRenewedLateCostsNoClaim: it lapses as the Pod is written, and no other process has led when it is held again.
 func TestI2ALeaseThatIsRenewedLateCostsNoClaim(t *testing.T) {
 	w := claimtest.NewWorld(t)
-	var l *claimtest.Leader
+	var l *claimtest.Worker
 	lapse := sync.OnceFunc(func() {
 		l.Lease.Lost.Store(true)
 		time.AfterFunc(200*time.Millisecond, func() { l.Lease.Lost.Store(false) })
@@ -360,7 +360,7 @@ func TestALookupTellsWhereAClaimWaits(t *testing.T) {
 			}
 			began := time.Now()
 			keys := []string{"first", "second"}
-			var left []<-chan claimtest.Answer
+			var left []<-chan claimtest.Result
 			for i, key := range keys {
 				left = append(left, l.Begin(t.Context(), claimtest.Keyed(key, 1)))
 				l.AwaitWaiting(int32(i + 1))

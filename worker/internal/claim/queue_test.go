@@ -29,7 +29,7 @@ func wantRefusal(t *testing.T, err error, reason problem.Reason) {
 
 // crowd is the claims of a pool with one Pod, which a sandbox has, and a queue of three.
 type crowd struct {
-	*claimtest.Leader
+	*claimtest.Worker
 	holder  *sandboxv1.Sandbox
 	results chan result
 }

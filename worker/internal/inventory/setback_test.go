@@ -121,7 +121,7 @@ func TestI1WhatHasEndedAndIsThereAgainIsNoticed(t *testing.T) {
 }
 
 // awaitSetBack waits until this worker has found that etcd was restored from a backup.
-func awaitSetBack(l *claimtest.Leader) {
+func awaitSetBack(l *claimtest.Worker) {
 	l.W.T.Helper()
 	l.W.Eventually("the restore to be found out", func() error {
 		select {

@@ -77,7 +77,7 @@ func is(state sandboxv1.Pause_State, reason string) func(*sandboxv1.Sandbox) boo
 var isPaused = is(sandboxv1.Pause_PAUSED, "")
 
 // quiet expects the sandbox to have all of its CPU, and no transition to be under way.
-func quiet(l *claimtest.Leader, id, want string) {
+func quiet(l *claimtest.Worker, id, want string) {
 	l.W.T.Helper()
 	l.W.Eventually("all of its CPU", func() error {
 		got, err := l.Get(l.W.T.Context(), id)
@@ -280,7 +280,7 @@ func TestANewLeaderGoesOnWithAPause(t *testing.T) {
 	t.Parallel()
 	w, l := claimtest.Start(t, 1, withCPU("1", "1"))
 	sb := l.MustCreate()
-	half := func(target pause.Target) *claimtest.Leader {
+	half := func(target pause.Target) *claimtest.Worker {
 		t.Helper()
 		// A leader that dies after its first write leaves this.
 		one := resource.MustParse("1")

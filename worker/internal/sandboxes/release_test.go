@@ -63,10 +63,10 @@ func TestAReleaseIsOneWrite(t *testing.T) {
 func TestAReleaseThatAnotherRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		paused bool
-		before func(*claimtest.Leader)
+		before func(*claimtest.Worker)
 	}{
-		"another controller keeps the pool": {paused: true, before: func(*claimtest.Leader) {}},
-		"the worker is ending":              {before: func(l *claimtest.Leader) { l.StopRecording() }},
+		"another controller keeps the pool": {paused: true, before: func(*claimtest.Worker) {}},
+		"the worker is ending":              {before: func(l *claimtest.Worker) { l.StopRecording() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			writes := &podWrites{}

@@ -42,7 +42,7 @@ func firstActivity(d time.Duration) func(*claim.Claim) {
 }
 
 // awaitEnd waits for the end of a sandbox, which must not come before a time has passed, and returns its record.
-func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Duration, reason idle.Reason) *sandboxv1.Sandbox {
+func awaitEnd(l *claimtest.Worker, id string, since time.Time, least time.Duration, reason idle.Reason) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	var record *sandboxv1.Sandbox
 	l.Until(id, "its end", func(got *sandboxv1.Sandbox) bool {
@@ -60,14 +60,14 @@ func awaitEnd(l *claimtest.Leader, id string, since time.Time, least time.Durati
 	return record
 }
 
-func wantRunning(l *claimtest.Leader, id, why string) {
+func wantRunning(l *claimtest.Worker, id, why string) {
 	l.W.T.Helper()
 	if got, err := l.Get(l.W.T.Context(), id); err != nil || got.GetPhase() != sandboxv1.Phase_RUNNING {
 		l.W.T.Errorf("%s: %v, %v", why, got, err)
 	}
 }
 
-func mustTouch(l *claimtest.Leader, id string) *sandboxv1.Sandbox {
+func mustTouch(l *claimtest.Worker, id string) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	got, err := l.Touch(l.W.T.Context(), id)
 	l.W.Must(err)
@@ -134,7 +134,7 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 }
 
 // endings counts sandboxes that have ended.
-func endings(l *claimtest.Leader, reason, cause string) float64 {
+func endings(l *claimtest.Worker, reason, cause string) float64 {
 	return l.Metric("atoll_worker_claim_ended_sandboxes_total", prometheus.Labels{"reason": reason, "cause": cause})
 }
 

@@ -101,7 +101,7 @@ func (w *World) Released(pod types.UID) *sandbox.Termination {
 }
 
 // Start returns a world with a pool, and a leader that sees its Pods idle.
-func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*World, *Leader) {
+func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*World, *Worker) {
 	t.Helper()
 	w := NewWorld(t)
 	w.MakePool(pods, change...)
@@ -111,7 +111,7 @@ func Start(t *testing.T, pods int32, change ...func(*v1alpha1.SandboxPool)) (*Wo
 }
 
 // Start creates the pool, and returns a leader that sees its Pods idle. change is passed to Lead.
-func (w *World) Start(pods int32, change ...func(*Options, *rest.Config)) *Leader {
+func (w *World) Start(pods int32, change ...func(*Options, *rest.Config)) *Worker {
 	w.T.Helper()
 	w.MakePool(pods)
 	l := w.Lead(1, change...)
@@ -120,7 +120,7 @@ func (w *World) Start(pods int32, change ...func(*Options, *rest.Config)) *Leade
 }
 
 // Until waits until as reports true for a sandbox.
-func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
+func (l *Worker) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
 	l.W.T.Helper()
 	l.W.Eventually(what, func() error {
 		got, err := l.Get(l.W.T.Context(), id)
@@ -135,7 +135,7 @@ func (l *Leader) Until(id, what string, as func(*sandboxv1.Sandbox) bool) {
 func Ended(got *sandboxv1.Sandbox) bool { return got.GetPhase() == sandboxv1.Phase_ENDED }
 
 // MustRelease releases a sandbox, or the test ends.
-func (l *Leader) MustRelease(id string) *sandboxv1.Sandbox {
+func (l *Worker) MustRelease(id string) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	got, err := l.Release(l.W.T.Context(), id)
 	l.W.Must(err)
@@ -143,7 +143,7 @@ func (l *Leader) MustRelease(id string) *sandboxv1.Sandbox {
 }
 
 // Metric returns the value of a counter, or the count of a histogram, with these labels.
-func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
+func (l *Worker) Metric(name string, labels prometheus.Labels) (shown float64) {
 	l.W.T.Helper()
 	families, err := l.Metrics.Gather()
 	l.W.Must(err)
@@ -161,8 +161,8 @@ func (l *Leader) Metric(name string, labels prometheus.Labels) (shown float64) {
 	return shown
 }
 
-// Leader is a running claim path. One that Follow returns does not lead.
-type Leader struct {
+// Worker is a running claim path. It leads after TakeOver.
+type Worker struct {
 	Path
 	W       *World
 	Lease   *Lease
@@ -173,7 +173,7 @@ type Leader struct {
 }
 
 // Lead starts a path and waits until it serves. change may set other options or another transport to the API server.
-func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config)) *Leader {
+func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config)) *Worker {
 	w.T.Helper()
 	l := w.Follow(change...)
 	l.TakeOver(incarnation)
@@ -181,10 +181,10 @@ func (w *World) Lead(incarnation uint64, change ...func(*Options, *rest.Config))
 }
 
 // Follow returns a path that gets events and does not lead.
-func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
+func (w *World) Follow(change ...func(*Options, *rest.Config)) *Worker {
 	w.T.Helper()
 	cfg := w.Config()
-	l := &Leader{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
+	l := &Worker{W: w, Lease: &Lease{}, Metrics: prometheus.NewRegistry()}
 	l.Path = New(w.T, cfg, ClusterID, func(o *Options) {
 		o.Inventory.Lease, o.Sandboxes.Metrics, o.Claims.Metrics = l.Lease, l.Metrics, l.Metrics
 		o.Inventory.Namespaces = []string{w.Namespace} // worlds share a plane, and may exist at the same time
@@ -202,7 +202,7 @@ func (w *World) Follow(change ...func(*Options, *rest.Config)) *Leader {
 }
 
 // TakeOver makes a path lead, and waits until it serves.
-func (l *Leader) TakeOver(incarnation uint64) {
+func (l *Worker) TakeOver(incarnation uint64) {
 	l.W.T.Helper()
 	l.SetIncarnation(incarnation)
 	l.ended = make(chan error, 1)
@@ -219,7 +219,7 @@ func (l *Leader) TakeOver(incarnation uint64) {
 }
 
 // EndsWith stops the path, and expects the given error as the reason why it stopped serving.
-func (l *Leader) EndsWith(want error) {
+func (l *Worker) EndsWith(want error) {
 	l.W.T.Helper()
 	l.Stop()
 	select {
@@ -233,7 +233,7 @@ func (l *Leader) EndsWith(want error) {
 }
 
 // Request returns a claim of the pool's own image.
-func (l *Leader) Request(change ...func(*claim.Claim)) claim.Claim {
+func (l *Worker) Request(change ...func(*claim.Claim)) claim.Claim {
 	c := claim.Claim{
 		Request: &sandboxv1.CreateSandboxRequest{Namespace: l.W.Namespace, Team: "red", User: "ann"},
 		Pool:    l.W.Key("p"),
@@ -261,32 +261,32 @@ func Image(ref string) func(*claim.Claim) {
 }
 
 // TryCreate claims a sandbox.
-func (l *Leader) TryCreate(change ...func(*claim.Claim)) (*sandboxv1.Sandbox, error) {
+func (l *Worker) TryCreate(change ...func(*claim.Claim)) (*sandboxv1.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(l.W.T.Context(), Patience)
 	defer cancel()
 	return l.Create(ctx, l.Request(change...))
 }
 
-// Answer is the result of a claim.
-type Answer struct {
+// Result is the result of a claim.
+type Result struct {
 	Got *sandboxv1.Sandbox
 	Err error
 }
 
 // Begin claims a sandbox in the background, for a caller that leaves when ctx ends.
-func (l *Leader) Begin(ctx context.Context, change ...func(*claim.Claim)) <-chan Answer {
-	answered := make(chan Answer, 1)
+func (l *Worker) Begin(ctx context.Context, change ...func(*claim.Claim)) <-chan Result {
+	result := make(chan Result, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
 		got, err := l.Create(ctx, l.Request(change...))
-		answered <- Answer{got, err}
+		result <- Result{got, err}
 	}()
-	return answered
+	return result
 }
 
 // MustCreate claims a sandbox, or the test ends.
-func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
+func (l *Worker) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
 	l.W.T.Helper()
 	got, err := l.TryCreate(change...)
 	l.W.Must(err)
@@ -294,7 +294,7 @@ func (l *Leader) MustCreate(change ...func(*claim.Claim)) *sandboxv1.Sandbox {
 }
 
 // AwaitIdle waits until the pool is known and has n idle Pods.
-func (l *Leader) AwaitIdle(n int32) {
+func (l *Worker) AwaitIdle(n int32) {
 	l.W.T.Helper()
 	l.await("idle Pods", int(n), func() int {
 		stats, ok := l.Stats(l.W.Key("p"))
@@ -306,18 +306,18 @@ func (l *Leader) AwaitIdle(n int32) {
 }
 
 // AwaitWaiting waits until n claims wait.
-func (l *Leader) AwaitWaiting(n int32) {
+func (l *Worker) AwaitWaiting(n int32) {
 	l.W.T.Helper()
 	l.await("claims waiting", int(n), func() int { return int(l.Waiting(l.W.Key("p"))) })
 }
 
 // AwaitSandboxes waits until n sandboxes are on Pods of the world.
-func (l *Leader) AwaitSandboxes(n int) {
+func (l *Worker) AwaitSandboxes(n int) {
 	l.W.T.Helper()
 	l.await("sandboxes", n, func() int { return len(l.Listed()) })
 }
 
-func (l *Leader) await(what string, want int, count func() int) {
+func (l *Worker) await(what string, want int, count func() int) {
 	l.W.T.Helper()
 	l.W.Eventually(fmt.Sprintf("%d %s", want, what), func() error {
 		n := count()
@@ -326,7 +326,7 @@ func (l *Leader) await(what string, want int, count func() int) {
 }
 
 // Listed returns the sandboxes on Pods of the world.
-func (l *Leader) Listed() []*sandboxv1.Sandbox {
+func (l *Worker) Listed() []*sandboxv1.Sandbox {
 	l.W.T.Helper()
 	list, err := l.List(l.W.T.Context(), &sandboxv1.ListSandboxesRequest{Namespace: l.W.Namespace})
 	l.W.Must(err)
