@@ -70,7 +70,7 @@ func (l locked) enforce(p *inventory.Pod) (ended bool) {
 		return false
 	}
 	if !l.Serving() {
-		l.LookAgain()
+		l.ReportAgain()
 		return false
 	}
 	_, late := l.unjudged[p.Sandbox()]

@@ -73,7 +73,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 		}
 		return true, nil
 	case inventory.Lost:
-		s.update(func(l locked) { l.Spoil(hold, pod, now) })
+		s.update(func(l locked) { l.LoseToWriter(hold, pod, now) })
 		log.V(1).Info("Lost a Pod to another writer", "error", err)
 		return false, nil
 	case inventory.NoPod:

@@ -45,15 +45,15 @@ func (s *State) Settle(h *Hold, live *corev1.Pod) {
 	s.Fail(h)
 }
 
-// Spoil releases the Hold of a Pod that another writer has changed. live is its current state, or nil if unknown. A Pod that still looks
-// claimable is not idle until it has changed, because claims would fail on it repeatedly.
-func (s *State) Spoil(h *Hold, seen, live *corev1.Pod) {
-	h.pod.spoilt = versionOf(seen)
+// LoseToWriter releases the Hold of a Pod that another writer has changed. live is its current state, or nil if unknown. A Pod that still
+// looks claimable is not idle until it has changed, because claims would fail on it repeatedly.
+func (s *State) LoseToWriter(h *Hold, seen, live *corev1.Pod) {
+	h.pod.lostVersion = versionOf(seen)
 	if live == nil {
 		s.Fail(h)
 		return
 	}
-	h.pod.spoilt = versionOf(live)
+	h.pod.lostVersion = versionOf(live)
 	s.Settle(h, live)
 }
 

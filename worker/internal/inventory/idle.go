@@ -13,7 +13,7 @@ import (
 // offer makes a Pod idle if it can be claimed. A Pod of which a newer version was seen waits until that version is seen again: it may look
 // idle because etcd was restored from a backup, and may be the Pod that was claimed last (I1).
 func (s *State) offer(p *Pod) {
-	if p.taken || p.place.queued() || p.version == p.spoilt || !p.Current() {
+	if p.taken || p.place.queued() || p.version == p.lostVersion || !p.Current() {
 		return
 	}
 	var on *corev1.Node
@@ -90,7 +90,7 @@ func (q *idleQueue) pop(image string, hasPulled func(p *Pod, image string) bool)
 	}
 	p := last.Value.(*Pod)
 	if from == &q.all {
-		for e, looked := last, 0; e != nil && looked < maxLook; e, looked = e.Prev(), looked+1 {
+		for e, looked := last, 0; e != nil && looked < maxChecked; e, looked = e.Prev(), looked+1 {
 			if one := e.Value.(*Pod); !one.failed && hasPulled(one, image) {
 				p = one
 				break

@@ -11,12 +11,12 @@ import (
 const (
 	// maxImages bounds the remembered images of a node.
 	maxImages = 32
-	// maxLook bounds how many idle Pods are checked for one whose node has an image.
-	maxLook = 64
+	// maxChecked bounds how many idle Pods are checked for one whose node has an image.
+	maxChecked = 64
 )
 
-// note remembers that a sandbox runs its image on its node, which has therefore pulled it.
-func (s *State) note(p *Pod) {
+// rememberImage remembers that a sandbox runs its image on its node, which has therefore pulled it.
+func (s *State) rememberImage(p *Pod) {
 	image := p.object.Spec.Containers[0].Image
 	if p.id == "" || p.object.Spec.NodeName == "" || !sandbox.Runs(p.object, image) {
 		return

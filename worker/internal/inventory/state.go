@@ -71,8 +71,8 @@ type Pod struct {
 	failed  bool   // the last claim's write on it failed
 	id      string // of its sandbox
 	keyHash string // of its claim key
-	// spoilt is the version at which a claim failed on the Pod although it looked claimable.
-	spoilt uint64
+	// lostVersion is the version at which a claim failed on the Pod although it looked claimable.
+	lostVersion uint64
 
 	// Events with a version below floor are older than a live read of this Pod.
 	floor      uint64
@@ -198,7 +198,7 @@ func (s *State) place(p *Pod) {
 			s.byKey[p.keyHash] = append(s.byKey[p.keyHash], p)
 		}
 	}
-	s.note(p)
+	s.rememberImage(p)
 	s.offer(p)
 }
 

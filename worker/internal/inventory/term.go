@@ -22,14 +22,14 @@ const (
 
 // term is one term of leadership.
 type term struct {
-	lease        Lease
-	incarnation  uint64
-	leading      context.Context // set while serving
-	lasting      context.Context // set while serving, and a while longer
-	complete     bool            // the index has been complete once
-	lookingAgain bool            // see LookAgain
-	running      int             // jobs under way
-	drained      chan struct{}   // closed when no job is left; nil if nothing waits for that
+	lease          Lease
+	incarnation    uint64
+	leading        context.Context // set while serving
+	lasting        context.Context // set while serving, and a while longer
+	complete       bool            // the index has been complete once
+	reportingAgain bool            // see ReportAgain
+	running        int             // jobs under way
+	drained        chan struct{}   // closed when no job is left; nil if nothing waits for that
 }
 
 // Serving reports whether this process serves claims now.
@@ -151,12 +151,12 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 				o.Led(s)
 			}
 		}
-		s.seeAll()
+		s.reportAll()
 	})
 }
 
-// seeAll reports each sandbox to the observers as if it had changed.
-func (s *State) seeAll() {
+// reportAll reports each sandbox to the observers as if it had changed.
+func (s *State) reportAll() {
 	for _, p := range s.byID {
 		s.changes = append(s.changes, Change{Kind: Seen, Pod: p, Sandbox: p.id, Before: p.object, View: p.object})
 	}
@@ -172,21 +172,21 @@ func (i *Inventory) AwaitLease(ctx context.Context, limit time.Duration) bool {
 	return true
 }
 
-// LookAgain reports all sandboxes to the observers again when the lapsed lease is held. An observer that does nothing without the lease
+// ReportAgain reports all sandboxes to the observers again when the lapsed lease is held. An observer that does nothing without the lease
 // calls it, because no other event may come. If another process leads instead, the term ends, and that process checks all sandboxes.
-func (s *State) LookAgain() {
+func (s *State) ReportAgain() {
 	ctx := s.leading
-	if ctx == nil || s.lookingAgain {
+	if ctx == nil || s.reportingAgain {
 		return
 	}
-	s.lookingAgain = true
+	s.reportingAgain = true
 	i := s.inventory
 	s.Begin(func() {
 		i.AwaitLease(ctx, math.MaxInt64)
 		i.Update(func(s *State) {
-			s.lookingAgain = false
+			s.reportingAgain = false
 			if ctx.Err() == nil {
-				s.seeAll() // if the lease has lapsed again, an observer calls LookAgain
+				s.reportAll() // if the lease has lapsed again, an observer calls ReportAgain
 			}
 		})
 	})

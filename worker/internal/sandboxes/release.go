@@ -76,7 +76,7 @@ func (l locked) askedAgain(ctx context.Context, id string) bool {
 func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 	for wait := disposeAgain; ; wait = min(2*wait, maxDisposeAgain) {
 		if s.mayBeAcknowledged(id) {
-			s.update(func(l locked) { l.LookAgain() })
+			s.update(func(l locked) { l.ReportAgain() })
 			return
 		}
 		_, err := s.end(ctx, id, end)
