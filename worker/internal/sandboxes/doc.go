@@ -26,7 +26,7 @@
 //     timeout and a later leader (I6): TestI6OnlyALeaderEndsSandboxes, TestTheNextLeaderTakesTimeoutsOver,
 //     TestI11ClocksThatAreOffChangeNoTimeout.
 //   - One goroutine per sandbox (I10) tries again and again to end a sandbox that no caller received; because with firstActivityTimeout 0
-//     nothing else does: TestWhatNoCallerWasToldOfEndsInTheEnd, TestADisposalLooksAgain.
+//     nothing else does: TestUnreturnedSandboxesEnd, TestADisposalLooksAgain.
 //   - A Pod with a command under way is replaced, not reset; because the API server may run the command in the next tenant's container
 //     (I13): TestI13APodIsNotResetUnderACommand.
 //   - The record is durable before the Pod goes: TestAFullDiskLosesNoRecordAndLeaksNoPod, TestRecordsOutliveTheWorker. Memory holds only

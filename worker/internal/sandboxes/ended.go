@@ -151,9 +151,9 @@ func (s *Service) isStopped() (stopped bool) {
 	return stopped
 }
 
-// stripped records the sandbox of a Pod that no longer shows it. Most such sandboxes already have a record. One whose labels were removed
-// manually has none.
-func (l locked) stripped(c *inventory.Change) {
+// recordStripped records the sandbox of a Pod that no longer shows it. Most such sandboxes already have a record. One whose labels were
+// removed manually has none.
+func (l locked) recordStripped(c *inventory.Change) {
 	if l.opts.History.Has(c.Sandbox) {
 		return
 	}
@@ -161,13 +161,13 @@ func (l locked) stripped(c *inventory.Change) {
 	record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now(), nil)
 	if state.End.StopReason == "" {
 		record.StopReason = string(v1alpha1.SandboxStopReasonFailed)
-		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was taken off its Pod"
+		record.FailureReason, record.FailureMessage = "IdentityLost", "its id was removed from its Pod"
 	}
-	l.vanished(record, state.Claim)
+	l.recordVanished(record, state.Claim)
 }
 
-// vanished records the sandbox of a Pod that is gone without a record.
-func (l locked) vanished(record *sandboxv1.Sandbox, of sandbox.Claim) {
+// recordVanished records the sandbox of a Pod that is gone without a record.
+func (l locked) recordVanished(record *sandboxv1.Sandbox, of sandbox.Claim) {
 	now := l.clock.Now()
 	if record == nil || l.opts.History.Has(record.GetId()) || l.ended.get(now, record.GetId()) != nil {
 		return

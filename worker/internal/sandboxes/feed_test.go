@@ -22,10 +22,10 @@ import (
 
 // reader reads a feed.
 type reader struct {
-	mu    sync.Mutex
-	told  []string
-	block chan struct{} // nil: takes what comes
-	err   error
+	mu     sync.Mutex
+	events []string
+	block  chan struct{} // nil: takes what comes
+	err    error
 }
 
 func (r *reader) take(c *federationv1.SandboxChanges) error {
@@ -38,13 +38,13 @@ func (r *reader) take(c *federationv1.SandboxChanges) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range c.GetChanged() {
-		r.told = append(r.told, s.GetId()+" on "+s.GetPod()+" "+s.GetPodIp())
+		r.events = append(r.events, s.GetId()+" on "+s.GetPod()+" "+s.GetPodIp())
 	}
 	for _, s := range c.GetGone() {
-		r.told = append(r.told, s.GetId()+" gone "+s.GetStopReason())
+		r.events = append(r.events, s.GetId()+" gone "+s.GetStopReason())
 	}
 	if c.GetComplete() {
-		r.told = append(r.told, "complete")
+		r.events = append(r.events, "complete")
 	}
 	return nil
 }
@@ -53,8 +53,8 @@ func (r *reader) since() string {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() { r.told = nil }()
-	return strings.Join(r.told, ", ")
+	defer func() { r.events = nil }()
+	return strings.Join(r.events, ", ")
 }
 
 func (s *station) read(ctx context.Context, namespace, team string) (r *reader, done chan struct{}) {

@@ -126,7 +126,7 @@ func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEven
 		return e.Type != corev1.EventTypeWarning || e.CreationTimestamp.Time.Before(claimed)
 	})
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return lastTime(&b).Compare(lastTime(&a)) })
-	told := make([]*sandboxv1.PodEvent, 0, min(len(events), maxEvents))
+	shown := make([]*sandboxv1.PodEvent, 0, min(len(events), maxEvents))
 	for i := range events[:min(len(events), maxEvents)] {
 		e := &events[i]
 		count := max(e.Count, 1)
@@ -137,12 +137,12 @@ func newestEvents(events []corev1.Event, claimed time.Time) []*sandboxv1.PodEven
 		if len(message) > maxEventMessage {
 			message = message[:maxEventMessage] + "…"
 		}
-		told = append(told, &sandboxv1.PodEvent{
+		shown = append(shown, &sandboxv1.PodEvent{
 			Reason: e.Reason, Message: strings.ToValidUTF8(message, string(utf8.RuneError)),
 			LastTime: timestamppb.New(lastTime(e)), Count: count,
 		})
 	}
-	return told
+	return shown
 }
 
 // lastTime returns when an event last happened, as far as its fields show it.

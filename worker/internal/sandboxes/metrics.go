@@ -29,7 +29,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason", "cause"}),
 		transitions: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "atoll_worker_pause_seconds", Buckets: telemetry.CallSeconds,
-			Help: "Time of a pause or resume, by target (Paused, Running) and outcome: Done, Late when it goes on, or the error's reason.",
+			Help: "Time of a pause or resume, by target (Paused, Running) and outcome: Done, Late when it continues, or the error's reason.",
 		}, []string{"target", "outcome"}),
 	}
 	if registry == nil {

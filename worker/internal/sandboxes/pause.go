@@ -55,7 +55,7 @@ func (s *Service) changeTo(ctx context.Context, id string, target pause.Target) 
 	select {
 	case <-t.done:
 	case <-ctx.Done():
-		return nil, disposition.Doubtful(problem.New(problem.Deadline, "sandbox %s is not %s yet; it goes on", id, target))
+		return nil, disposition.Doubtful(problem.New(problem.Deadline, "sandbox %s is not %s yet; it continues", id, target))
 	}
 	if t.err != nil {
 		return nil, t.err
@@ -119,7 +119,7 @@ func (s *Service) carry(ctx context.Context, id string, t *transition) {
 	case errors.Is(err, errLate):
 		result, err = "Late", nil // the caller gets the current state
 	case err != nil && ctx.Err() != nil:
-		err = disposition.Doubt("sandbox %s is not %s yet, and the worker stops leading; the next leader goes on", id, t.target)
+		err = disposition.Doubt("sandbox %s is not %s yet, and the worker stops leading; the next leader continues", id, t.target)
 	}
 	if err != nil {
 		result = string(problem.FromError(err).Reason)

@@ -347,20 +347,20 @@ func TestAPausedSandboxIsNotIdle(t *testing.T) {
 	}
 }
 
-// answerResizes has answer respond to requests to resize a Pod; n is their number.
-func answerResizes(
-	answer func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error),
+// handleResizes has handle respond to requests to resize a Pod; n is their number.
+func handleResizes(
+	handle func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error),
 ) func(*claimtest.Options, *rest.Config) {
 	var n atomic.Int32
 	return claimtest.Via(func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if !strings.HasSuffix(req.URL.Path, "/resize") {
 			return next.RoundTrip(req)
 		}
-		return answer(n.Add(1), req, next)
+		return handle(n.Add(1), req, next)
 	})
 }
 
-func answered(req *http.Request, code int, reason metav1.StatusReason) *http.Response {
+func statusResponse(req *http.Request, code int, reason metav1.StatusReason) *http.Response {
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"says the test"}`, reason, code)
 	return &http.Response{
 		StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
@@ -371,8 +371,8 @@ func answered(req *http.Request, code int, reason metav1.StatusReason) *http.Res
 func TestAnAPIServerWithoutResize(t *testing.T) {
 	w := claimtest.NewWorld(t)
 	w.MakePool(1, withCPU("1", "1"))
-	l := w.Lead(1, answerResizes(func(_ int32, req *http.Request, _ http.RoundTripper) (*http.Response, error) {
-		return answered(req, http.StatusNotFound, metav1.StatusReasonNotFound), nil
+	l := w.Lead(1, handleResizes(func(_ int32, req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		return statusResponse(req, http.StatusNotFound, metav1.StatusReasonNotFound), nil
 	}))
 	l.AwaitIdle(1)
 	sb := l.MustCreate()
@@ -393,7 +393,7 @@ func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := claimtest.NewWorld(t)
 			w.MakePool(1, withCPU("1", "1"))
-			l := w.Lead(1, answerResizes(func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error) {
+			l := w.Lead(1, handleResizes(func(n int32, req *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if n > tt.fails {
 					return next.RoundTrip(req)
 				}
@@ -404,7 +404,7 @@ func TestPauseWhileTheAPIServerIsInTrouble(t *testing.T) {
 					}
 					return nil, errors.New("the connection broke")
 				}
-				return answered(req, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+				return statusResponse(req, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
 			}))
 			l.AwaitIdle(1)
 			sb := l.MustCreate()

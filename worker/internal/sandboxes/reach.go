@@ -49,7 +49,7 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 		return Place{}, disposition.NotServing()
 	case p == nil:
 		return Place{}, s.noSandbox(id)
-	case open(p.Object()) && p.Ending == 0:
+	case reachable(p.Object()) && p.Ending == 0:
 	case sandbox.PhaseOf(p.Object()) == sandbox.Starting && p.Object().DeletionTimestamp == nil:
 		return Place{}, Starting(id)
 	default:
@@ -63,9 +63,9 @@ func (s *Service) locate(v *inventory.View, id string) (Place, error) {
 	}, nil
 }
 
-// open reports whether the sandbox on a Pod can be reached. A starting sandbox cannot: the container may still be the one from before the
-// image swap.
-func open(pod *corev1.Pod) bool {
+// reachable reports whether the sandbox on a Pod can be reached. A starting sandbox cannot: the container may still be the one from before
+// the image swap.
+func reachable(pod *corev1.Pod) bool {
 	return sandbox.PhaseOf(pod) == sandbox.Running && pod.DeletionTimestamp == nil
 }
 
@@ -78,22 +78,22 @@ func (s *Service) OnShut(f func(id string)) {
 // shut notifies the OnShut functions, after the lock is released, that a sandbox cannot be reached.
 func (l locked) shut(id string) {
 	if id != "" {
-		l.tellShut(id)
+		l.notifyShut(id)
 	}
 }
 
 // shutAll is shut for every sandbox.
-func (l locked) shutAll() { l.tellShut("") }
+func (l locked) shutAll() { l.notifyShut("") }
 
-func (l locked) tellShut(id string) {
+func (l locked) notifyShut(id string) {
 	for _, f := range l.onShut {
 		l.After(func() { f(id) })
 	}
 }
 
-// closing is like holdingOff, and also ends the open connections into the sandbox.
-func (s *Service) closing(id string) (done func()) {
-	done = s.holdingOff(id)
+// closeReach is like blockReach, and also ends the open connections into the sandbox.
+func (s *Service) closeReach(id string) (done func()) {
+	done = s.blockReach(id)
 	s.update(func(l locked) {
 		if l.Sandbox(id) != nil {
 			l.shut(id)
@@ -102,9 +102,9 @@ func (s *Service) closing(id string) (done func()) {
 	return done
 }
 
-// holdingOff keeps callers out of a sandbox whose end is about to be written, until done is called. If the sandbox stays, later callers are
+// blockReach keeps callers out of a sandbox whose end is about to be written, until done is called. If the sandbox stays, later callers are
 // let in.
-func (s *Service) holdingOff(id string) (done func()) {
+func (s *Service) blockReach(id string) (done func()) {
 	var p *inventory.Pod
 	s.update(func(l locked) {
 		if p = l.Sandbox(id); p != nil {

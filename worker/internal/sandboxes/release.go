@@ -34,7 +34,7 @@ func (s *Service) Abandon(id string) {
 }
 
 // Abandoned returns the end of a sandbox that no caller received.
-func Abandoned() sandbox.End { return Canceled("Abandoned", "no caller was given the sandbox") }
+func Abandoned() sandbox.End { return Canceled("Abandoned", "the sandbox was returned to no caller") }
 
 // Canceled returns an end with the stop reason Canceled.
 func Canceled(reason, message string) sandbox.End {
@@ -83,7 +83,7 @@ func (s *Service) dispose(ctx context.Context, id string, end sandbox.End) {
 		if err == nil || disposition.Of(err) == federationv1.Disposition_DONE {
 			return
 		}
-		s.opts.Log.Error(err, "Could not end a sandbox that no caller was given", "sandbox", id, "reason", end.Reason)
+		s.opts.Log.Error(err, "Could not end a sandbox that was returned to no caller", "sandbox", id, "reason", end.Reason)
 		if errors.Is(err, inventory.ErrSetBack) || wallclock.Sleep(ctx, s.clock, wait) != nil {
 			return
 		}
@@ -106,7 +106,7 @@ func (s *Service) Release(ctx context.Context, id string) (*sandboxv1.Sandbox, e
 
 // end writes the end of a sandbox until the Pod shows one, from any writer.
 func (s *Service) end(ctx context.Context, id string, end sandbox.End) (*sandboxv1.Sandbox, error) {
-	defer s.closing(id)()
+	defer s.closeReach(id)()
 	record, err := s.write(ctx, id, "releasing", maxReleaseTries, func() (edit, error) { return s.prepareEnd(id, end) })
 	if err == nil {
 		s.recordReleased(ctx, id)

@@ -55,7 +55,7 @@ func (s *Service) takeBack(ctx context.Context, way *course, why error) {
 		back.target = pause.Paused
 	}
 	if _, refused, err := s.steps(ctx, &back); refused != nil || err != nil {
-		s.opts.Log.Error(errors.Join(refused, err), "Could not take back what was refused",
+		s.opts.Log.Error(errors.Join(refused, err), "Could not undo a refused transition",
 			"sandbox", way.id, "wanted", way.target, "why", why.Error())
 	}
 }
@@ -72,7 +72,7 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 			return true, nil, nil
 		}
 		if intent == nil && way.target == pause.Paused {
-			pod, err = s.whole(ctx, way.id, pod)
+			pod, err = s.readLive(ctx, way.id, pod)
 		}
 		got, d := inventory.Unclear, pause.Decision{}
 		if pod != nil && err == nil {
@@ -105,8 +105,8 @@ func (s *Service) steps(ctx context.Context, way *course) (settled bool, refused
 	return true, nil, disposition.Doubt("resizing sandbox %s: its Pod changes all the time", way.id)
 }
 
-// whole reads a Pod live, because a pause needs fields that the cache lacks. It returns nil if the sandbox no longer runs on the Pod.
-func (s *Service) whole(ctx context.Context, id string, seen *corev1.Pod) (*corev1.Pod, error) {
+// readLive reads a Pod live, because a pause needs fields that the cache lacks. It returns nil if the sandbox no longer runs on the Pod.
+func (s *Service) readLive(ctx context.Context, id string, seen *corev1.Pod) (*corev1.Pod, error) {
 	live, err := s.inventory.Client().Read(ctx, seen)
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):

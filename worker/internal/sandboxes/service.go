@@ -89,15 +89,15 @@ func (s *Service) InFlight() (n int) {
 func (l locked) changed(c *inventory.Change) {
 	switch c.Kind {
 	case inventory.Unpooled:
-		l.nameAgain(c)
+		l.restorePoolLabel(c)
 		return
 	case inventory.Gone:
-		l.over(c)
+		l.recordGone(c)
 		l.feed(c)
 	case inventory.Seen:
 		l.feed(c)
 		if c.Lost {
-			l.stripped(c)
+			l.recordStripped(c)
 		}
 		l.follow(c.Sandbox, c.Pod)
 		l.followTransition(c.Pod.Sandbox(), 0)
@@ -117,9 +117,9 @@ func (l locked) led() {
 	}
 }
 
-// nameAgain restores the pool label of a sandbox's Pod that has lost both its pool's label and its owner, so that the pool finds it. Until
-// then the sandbox is shown as it was: it has not ended.
-func (l locked) nameAgain(c *inventory.Change) {
+// restorePoolLabel restores the pool label of a sandbox's Pod that has lost both its pool's label and its owner, so that the pool finds it.
+// Until then the sandbox is shown as it was: it has not ended.
+func (l locked) restorePoolLabel(c *inventory.Change) {
 	if l.Leading() == nil {
 		return
 	}
@@ -127,17 +127,17 @@ func (l locked) nameAgain(c *inventory.Change) {
 	patch := sandbox.PoolPatch(pod, name.Name)
 	l.Go(func(ctx context.Context) {
 		if _, err := l.inventory.Client().Patch(ctx, pod, patch); err != nil && inventory.ResultOf(err) != inventory.Lost {
-			l.opts.Log.Error(err, "Could not name the pool of a sandbox again", "pod", pod.Name, "pool", name)
+			l.opts.Log.Error(err, "Could not restore the pool label of a sandbox's Pod", "pod", pod.Name, "pool", name)
 		}
 	})
 }
 
-// over records the sandbox of a Pod that is gone. If it has no record yet, the Pod was removed by force.
-func (l locked) over(c *inventory.Change) {
+// recordGone records the sandbox of a Pod that is gone. If it has no record yet, the Pod was removed by force.
+func (l locked) recordGone(c *inventory.Change) {
 	l.timeouts.Forget(c.Sandbox)
 	l.shut(c.Sandbox)
 	if c.Sandbox != "" {
 		record := sandbox.TerminalRecord(c.Before, c.Pod.Pool().Runtimes(), l.clusterID, l.time.Now(), c.Pod.Released())
-		l.vanished(record, sandbox.Read(c.Before).Claim)
+		l.recordVanished(record, sandbox.Read(c.Before).Claim)
 	}
 }

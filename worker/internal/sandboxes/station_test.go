@@ -52,7 +52,7 @@ func (s *station) idle() (n int) {
 
 // A sandbox that was returned to no caller ends, however long the API server is away: without a first-activity timeout nothing
 // else would end it.
-func TestWhatNoCallerWasToldOfEndsInTheEnd(t *testing.T) {
+func TestUnreturnedSandboxesEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s *station, _ *corev1.Pod) {
 		s.API.Respond(func(int, func() (*http.Response, error)) (*http.Response, error) {
 			return s.API.Status(http.StatusServiceUnavailable, "")
@@ -109,7 +109,7 @@ func TestI13APodIsNotResetUnderACommand(t *testing.T) {
 				t.Error("a command may be sent for a sandbox that is not there")
 			}
 		}
-		written := s.closing(id)
+		written := s.closeReach(id)
 		if _, ok := s.BeginExec(pod.UID, id); ok {
 			t.Error("a command may be sent while the end is being written")
 		}

@@ -88,7 +88,7 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 
 // expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked again.
 func (s *Service) expire(ctx context.Context, id string) error {
-	defer s.holdingOff(id)() // it may still stay
+	defer s.blockReach(id)() // it may still stay
 	e, err := s.prepareExpiry(id)
 	if err != nil || e.pod == nil {
 		return err
@@ -132,7 +132,7 @@ func (l locked) follow(before string, p *inventory.Pod) {
 		l.timeouts.Forget(before)
 		l.shut(before)
 	}
-	if id != "" && !open(p.Object()) {
+	if id != "" && !reachable(p.Object()) {
 		l.shut(id)
 	}
 	if id == "" || l.Leading() == nil {
