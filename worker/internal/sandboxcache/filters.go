@@ -104,7 +104,7 @@ func stripPod(object any) (any, error) {
 	spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil
 	pod.Status.PodIPs, pod.Status.HostIPs = nil, nil
-	pod.Status.Conditions = telling(pod.Status.Conditions)
+	pod.Status.Conditions = relevantConditions(pod.Status.Conditions)
 	if !paused {
 		pod.Status.InitContainerStatuses = stuck(pod.Status.InitContainerStatuses)
 		for i := range pod.Status.ContainerStatuses {
@@ -115,8 +115,8 @@ func stripPod(object any) (any, error) {
 	return pod, nil
 }
 
-// telling returns the conditions, without the true ones that precede Ready, in an array of exact size.
-func telling(all []corev1.PodCondition) (out []corev1.PodCondition) {
+// relevantConditions returns the conditions, without the true ones that precede Ready, in an array of exact size.
+func relevantConditions(all []corev1.PodCondition) (out []corev1.PodCondition) {
 	for _, c := range all {
 		switch c.Type {
 		case corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers:
