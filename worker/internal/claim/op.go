@@ -90,7 +90,7 @@ func startupTimeout(r *sandboxv1.CreateSandboxRequest, spec *v1alpha1.SandboxPoo
 func timeouts(c *Claim, spec *v1alpha1.SandboxPoolSpec) idle.Timeouts {
 	r := c.Request
 	t := idle.Timeouts{
-		Idle: r.GetIdleTimeout().AsDuration(), Lifetime: r.GetMaxLifetime().AsDuration(),
+		Idle: r.GetIdleTimeout().AsDuration(), MaxLifetime: r.GetMaxLifetime().AsDuration(),
 		FirstActivity: r.GetFirstActivityTimeout().AsDuration(),
 	}
 	if d := spec.DefaultIdleTimeout; r.GetIdleTimeout() == nil && d != nil {

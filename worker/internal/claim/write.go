@@ -105,7 +105,7 @@ func (s *Service) grant(o *op, hold *inventory.Hold) (pod *corev1.Pod, g *sandbo
 			User: r.GetUser(),
 		},
 		Timeouts: sandbox.Timeouts{
-			Idle: o.timeouts.Idle, Startup: o.startup, MaxLifetime: o.timeouts.Lifetime, FirstActivity: o.timeouts.FirstActivity,
+			Idle: o.timeouts.Idle, Startup: o.startup, MaxLifetime: o.timeouts.MaxLifetime, FirstActivity: o.timeouts.FirstActivity,
 		},
 		Labels: r.GetLabels(), Metadata: r.GetMetadata(), Image: o.image, Hooks: o.hooks, Now: s.time.Now(),
 		DenyEgress: r.GetDenyEgress(), Preparing: o.claim.Prepares,

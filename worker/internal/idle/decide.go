@@ -10,8 +10,8 @@ import (
 const (
 	// writeEvery is how far the written activity may lag behind a touch that has returned.
 	writeEvery = 23 * time.Second
-	// telling is how much further it may lag behind traffic, which waits for no write: 2 s until a touch reports it, and the write.
-	telling = 3 * time.Second
+	// trafficLag is how much further it may lag behind traffic, which waits for no write: 2 s until a touch reports it, and the write.
+	trafficLag = 3 * time.Second
 	// slack bounds by how much an age can look too long: the rounding of two times of one clock to whole seconds, and the steps that package
 	// apitime does not detect.
 	slack = 4 * time.Second
@@ -49,7 +49,7 @@ func (r Reason) Known() bool {
 // Timeouts are the timeouts of a sandbox. Zero means none.
 type Timeouts struct {
 	Idle          time.Duration
-	Lifetime      time.Duration
+	MaxLifetime   time.Duration
 	FirstActivity time.Duration
 	// Paused means that the sandbox does not end for lack of activity.
 	Paused bool
@@ -59,7 +59,9 @@ type Timeouts struct {
 type Life struct {
 	Timeouts
 	Claimed time.Time
-	Started time.Time // zero: it does not run yet
+	// Started is the time from which idle time counts: when the sandbox began to run, or the latest Renew after that. Zero: it does not run
+	// yet.
+	Started time.Time
 	Active  time.Time // last activity; zero: none
 }
 
@@ -89,7 +91,7 @@ func decide(l *Life, asked bool, now time.Time) Decision {
 			first = Decision{Reason: reason, Limit: timeout, Until: at}
 		}
 	}
-	limit(MaxLifetime, l.Lifetime, l.Claimed)
+	limit(MaxLifetime, l.MaxLifetime, l.Claimed)
 	if !l.Started.IsZero() && !l.Paused {
 		limit(IdleTimeout, l.Idle, later(l.Started, l.Active))
 		if l.Active.IsZero() {
@@ -123,7 +125,7 @@ func TakeOver(t Timeouts, w Written, running bool, since func(time.Time) time.Du
 		l.Started = moment(w.Started, slack)
 	}
 	if !w.Active.IsZero() {
-		l.Active = moment(w.Active, slack+writeEvery+telling)
+		l.Active = moment(w.Active, slack+writeEvery+trafficLag)
 	}
 	return l
 }

@@ -30,8 +30,8 @@
 // # Writes
 //
 //   - Activity is written when the Pod's time is 23 s behind, and TouchSandbox returns after the write:
-//     TestATouchIsAnsweredOnlyOnceItIsWrittenDown. Package podtunnel reports traffic every 2 s and waits for no write, so the written time
-//     may be 3 s further behind.
+//     TestATouchReturnsOnlyOnceItIsWritten. Package podtunnel reports traffic every 2 s and waits for no write, so the written time may be
+//     3 s further behind.
 //   - So a new leader assumes activity until 26 s after the written time, and an idle sandbox ends up to 30 s late.
 //   - After a restore of etcd, Renew restarts idle times; because activity is lost.
 //   - A touch of a sandbox that is being ended waits, and counts if the sandbox stays: TestATouchMeetsAnEnd.

@@ -60,7 +60,7 @@ func New(opts Options) (*Keeper, error) {
 		due: priority.New(func(a, b *entry) bool { return a.at.Before(b.at) }, func(e *entry) *int { return &e.index }),
 		skipped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "atoll_worker_activity_unknown_total",
-			Help: "Looks at timeouts during which a source of activity did not answer, so that nothing ended for want of activity.",
+			Help: "Checks of timeouts during which a source of activity could not be read, so that no sandbox ended for lack of activity.",
 		}),
 	}
 	if opts.Metrics != nil {
@@ -104,14 +104,14 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	k.plan(e)
 }
 
-// Renew restarts every sandbox's idle time, because the written activity cannot be trusted.
+// Renew restarts every sandbox's idle time, and the wait for its first activity, because the written activity cannot be trusted.
 func (k *Keeper) Renew() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.opts.Clock.Now()
 	for _, e := range k.entries {
 		if !e.Life.Started.IsZero() {
-			e.Life.Started = now
+			e.Life.Started = now // from which idle time counts
 			k.plan(e)
 		}
 	}

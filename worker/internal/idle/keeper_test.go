@@ -122,7 +122,7 @@ func TestSandboxesEndOnTime(t *testing.T) {
 	run(t, func(w *world) {
 		w.See("idle", Timeouts{Idle: time.Minute}, true)
 		w.See("touched", Timeouts{Idle: time.Minute}, true)
-		w.See("old", Timeouts{Lifetime: 90 * time.Second}, true)
+		w.See("old", Timeouts{MaxLifetime: 90 * time.Second}, true)
 		w.See("unused", Timeouts{FirstActivity: 100 * time.Second}, true)
 		w.See("used", Timeouts{FirstActivity: 100 * time.Second}, true)
 		w.See("slow", Timeouts{Idle: time.Minute}, false)
@@ -153,7 +153,7 @@ func TestTimeoutsThatChange(t *testing.T) {
 		w.See("shorter", Timeouts{Idle: time.Minute}, true) // over already
 		w.See("longer", Timeouts{Idle: 20 * time.Minute}, true)
 		w.See("off", Timeouts{}, true)
-		w.See("on", Timeouts{Idle: 10 * time.Minute, Lifetime: 5 * time.Minute}, true)
+		w.See("on", Timeouts{Idle: 10 * time.Minute, MaxLifetime: 5 * time.Minute}, true)
 		time.Sleep(time.Hour)
 		w.wantEnd("shorter", 2*time.Minute)
 		w.wantEnd("longer", 20*time.Minute)
@@ -169,10 +169,10 @@ func TestTimeoutsThatChange(t *testing.T) {
 func TestAPauseIsNotIdling(t *testing.T) {
 	run(t, func(w *world) {
 		w.See("paused", Timeouts{Idle: time.Minute}, true)
-		w.See("old", Timeouts{Idle: time.Minute, Lifetime: 5 * time.Minute}, true)
+		w.See("old", Timeouts{Idle: time.Minute, MaxLifetime: 5 * time.Minute}, true)
 		time.Sleep(30 * time.Second)
 		w.See("paused", Timeouts{Idle: time.Minute, Paused: true}, true)
-		w.See("old", Timeouts{Idle: time.Minute, Lifetime: 5 * time.Minute, Paused: true}, true)
+		w.See("old", Timeouts{Idle: time.Minute, MaxLifetime: 5 * time.Minute, Paused: true}, true)
 		time.Sleep(570 * time.Second)
 		w.See("paused", Timeouts{Idle: time.Minute}, true)
 		time.Sleep(10 * time.Minute)
@@ -186,7 +186,7 @@ func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 		w.with(func() { w.silent = errors.New("unreachable") })
 		w.See("idle", Timeouts{Idle: time.Minute}, true)
 		w.See("busy", Timeouts{Idle: time.Minute}, true)
-		w.See("old", Timeouts{Idle: time.Minute, Lifetime: 5 * time.Minute}, true)
+		w.See("old", Timeouts{Idle: time.Minute, MaxLifetime: 5 * time.Minute}, true)
 		time.Sleep(10 * time.Minute)
 		if w.endedAt("idle") != 0 || w.endedAt("busy") != 0 {
 			t.Errorf("ended while a source was silent: %v", w.ended)
@@ -203,7 +203,7 @@ func TestI6NothingEndsWhileASourceIsSilent(t *testing.T) {
 }
 
 // A new leader knows activity to within 30 s only if no touch returns that is further from the written activity.
-func TestATouchIsAnsweredOnlyOnceItIsWrittenDown(t *testing.T) {
+func TestATouchReturnsOnlyOnceItIsWritten(t *testing.T) {
 	run(t, func(w *world) {
 		w.See("a", Timeouts{Idle: time.Hour}, true)
 		for range 10 {
@@ -216,7 +216,7 @@ func TestATouchIsAnsweredOnlyOnceItIsWrittenDown(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		w.with(func() { w.failing = errors.New("the API server is down") })
 		if err := w.Touch(w.t.Context(), "a"); err == nil {
-			t.Error("a touch was answered that a later leader would not know of")
+			t.Error("a touch returned that a later leader would not know of")
 		}
 		w.with(func() { w.failing = nil })
 		w.touch("a")

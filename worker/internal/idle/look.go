@@ -15,8 +15,8 @@ import (
 const (
 	// pace is the minimum time between two checks.
 	pace = time.Second
-	// askTimeout is how long a source may take to respond.
-	askTimeout = 2 * time.Second
+	// readTimeout is how long a source may take to respond.
+	readTimeout = 2 * time.Second
 	// parallel bounds the writes that end sandboxes. More would only queue at the API server.
 	parallel = 16
 )
@@ -28,7 +28,7 @@ type LastActiveSource interface {
 	GetLastActive(ctx context.Context) (map[string]time.Time, error)
 }
 
-var errNotAsked = errors.New("a source of activity did not answer")
+var errUnread = errors.New("a source of activity could not be read")
 
 // Run checks sandboxes when they are due, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -36,7 +36,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer work.Wait()
 	slots := make(chan struct{}, parallel)
 	for k.await(ctx) {
-		for _, e := range k.look(ctx, k.opts.Clock.Now()) {
+		for _, e := range k.takeExpired(ctx, k.opts.Clock.Now()) {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -88,16 +88,16 @@ func (k *Keeper) earliest() time.Time {
 	return time.Time{}
 }
 
-// look returns the sandboxes whose time is up. They count as being ended from then on.
-func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
+// takeExpired returns the sandboxes whose time is up. They count as being ended from then on.
+func (k *Keeper) takeExpired(ctx context.Context, now time.Time) []*entry {
 	if at := k.earliest(); at.IsZero() || at.After(now) {
 		return nil
 	}
-	err := k.ask(ctx)
+	err := k.readSources(ctx)
 	if err != nil {
 		k.skipped.Inc()
 		if !k.unsure {
-			k.opts.Log.Error(err, "Ending nothing for want of activity")
+			k.opts.Log.Error(err, "Ending no sandbox for lack of activity")
 		}
 	}
 	k.unsure = err != nil
@@ -119,12 +119,12 @@ func (k *Keeper) look(ctx context.Context, now time.Time) []*entry {
 	return over
 }
 
-// ask reads all sources.
-func (k *Keeper) ask(ctx context.Context) error {
+// readSources reads all sources.
+func (k *Keeper) readSources(ctx context.Context) error {
 	if len(k.opts.Sources) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var errs []error
 	for _, source := range k.opts.Sources {
@@ -136,7 +136,7 @@ func (k *Keeper) ask(ctx context.Context) error {
 		k.takeIn(active)
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("%w: %w", errNotAsked, errors.Join(errs...))
+		return fmt.Errorf("%w: %w", errUnread, errors.Join(errs...))
 	}
 	return nil
 }

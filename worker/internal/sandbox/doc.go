@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox reads and writes a sandbox's life cycle on its Pod. It is pure, and no other package knows the annotations.
+// Package sandbox reads and writes a sandbox's life cycle on its Pod. It is pure. No other package writes the annotations of a sandbox, and
+// few read one: pool its status detail; pause and sandboxcache its pause.
 //
 // In: a Pod and a time. Out: a typed decision, or the bytes of one JSON patch.
 //

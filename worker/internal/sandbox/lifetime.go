@@ -12,8 +12,8 @@ import (
 
 // TimeoutsChange is a caller's change to a live sandbox. A nil field changes nothing, and zero removes the timeout.
 type TimeoutsChange struct {
-	Idle     *time.Duration
-	Lifetime *time.Duration
+	Idle        *time.Duration
+	MaxLifetime *time.Duration
 }
 
 // TimeoutsPatch changes the timeouts of a live sandbox. It also removes the first-activity timeout, because the caller evidently
@@ -22,7 +22,7 @@ func TimeoutsPatch(pod *corev1.Pod, change TimeoutsChange) []byte {
 	p := newPatch(768)
 	p.testSandbox(pod)
 	p.changeSeconds(v1alpha1.SandboxIdleTimeoutAnnotationKey, change.Idle)
-	p.changeSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, change.Lifetime)
+	p.changeSeconds(v1alpha1.SandboxMaxLifetimeAnnotationKey, change.MaxLifetime)
 	p.clear(pod, v1alpha1.SandboxFirstActivityTimeoutAnnotationKey)
 	return p.bytes()
 }

@@ -80,7 +80,7 @@ func TestPatchesAreWhatTheyWere(t *testing.T) {
 	golden(t, "expire", expire)
 	hour, none := time.Hour, time.Duration(0)
 	golden(t, "timeouts", TimeoutsPatch(idlePod(holds(Running), annotated(v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, "300")),
-		TimeoutsChange{Idle: &hour, Lifetime: &none}))
+		TimeoutsChange{Idle: &hour, MaxLifetime: &none}))
 	golden(t, "active", ActivePatch(idlePod(holds(Running)), noon))
 	golden(t, "idle", IdlePatch(stopped(), poolSpec(), noon))
 	dying := idlePod(holds(Running), func(pod *corev1.Pod) { pod.Finalizers = []string{"other", v1alpha1.SandboxProtectionFinalizer} })
@@ -149,7 +149,7 @@ func TestALifeLeavesNothingBehind(t *testing.T) {
 		t.Errorf("claimed state %+v", got)
 	}
 	longer, none := time.Hour, time.Duration(0)
-	step(TimeoutsPatch(pod, TimeoutsChange{Idle: &longer, Lifetime: &none}))
+	step(TimeoutsPatch(pod, TimeoutsChange{Idle: &longer, MaxLifetime: &none}))
 	step(ActivePatch(pod, noon))
 	if got := Read(pod); got.Timeouts.Idle != time.Hour || got.Timeouts.MaxLifetime != 0 || got.Timeouts.FirstActivity != 0 ||
 		!got.LastActive.Equal(noon) {
@@ -230,7 +230,7 @@ func TestI6AnExpiryLosesToActivityAndToNewTimeouts(t *testing.T) {
 		"nothing":          {[]byte("[]"), false},
 		"activity":         {ActivePatch(seen, noon), true},
 		"an idle timeout":  {TimeoutsPatch(seen, TimeoutsChange{Idle: &hour}), true},
-		"a lifetime":       {TimeoutsPatch(seen, TimeoutsChange{Lifetime: &hour}), true},
+		"a lifetime":       {TimeoutsPatch(seen, TimeoutsChange{MaxLifetime: &hour}), true},
 		"a status's write": {[]byte(`[{"op":"add","path":"/status/podIP","value":"10.0.0.9"}]`), false},
 	} {
 		pod, err := apply(t, seen, tc.change)

@@ -52,11 +52,11 @@ func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now 
 // ExpirePatch is ReleasePatch for a sandbox that has timed out. It loses to a write that changes a timeout, records activity or
 // pauses the sandbox meanwhile.
 func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
-	return releasePatch(pod, pool, end, now, lifetimes)
+	return releasePatch(pod, pool, end, now, expiresBy)
 }
 
-// lifetimes are the annotations that decide about a timeout.
-var lifetimes = []string{
+// expiresBy are the annotations that decide whether a sandbox has timed out.
+var expiresBy = []string{
 	v1alpha1.SandboxIdleTimeoutAnnotationKey, v1alpha1.SandboxMaxLifetimeAnnotationKey,
 	v1alpha1.SandboxFirstActivityTimeoutAnnotationKey, v1alpha1.SandboxLastActiveAnnotationKey,
 	v1alpha1.SandboxPauseAnnotationKey,

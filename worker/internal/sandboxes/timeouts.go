@@ -29,7 +29,7 @@ func (s *Service) Update(ctx context.Context, r *sandboxv1.UpdateSandboxRequest)
 	if faults := validate.Update(r); len(faults) > 0 {
 		return nil, disposition.Fault(problem.InvalidFields(faults...))
 	}
-	change := sandbox.TimeoutsChange{Idle: durationOf(r.GetIdleTimeout()), Lifetime: durationOf(r.GetMaxLifetime())}
+	change := sandbox.TimeoutsChange{Idle: durationOf(r.GetIdleTimeout()), MaxLifetime: durationOf(r.GetMaxLifetime())}
 	return s.change(ctx, r.GetId(), func(pod *corev1.Pod) []byte { return sandbox.TimeoutsPatch(pod, change) })
 }
 
@@ -166,7 +166,7 @@ func (s *Service) DistrustActivity() {
 
 func timeoutsOf(state *sandbox.State) idle.Timeouts {
 	return idle.Timeouts{
-		Idle: state.Timeouts.Idle, Lifetime: state.Timeouts.MaxLifetime, FirstActivity: state.Timeouts.FirstActivity,
+		Idle: state.Timeouts.Idle, MaxLifetime: state.Timeouts.MaxLifetime, FirstActivity: state.Timeouts.FirstActivity,
 		Paused: state.Paused,
 	}
 }
