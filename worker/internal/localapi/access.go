@@ -63,8 +63,8 @@ func (g *Gate) holds(ctx context.Context, who *access.Identity, m access.Method,
 	return from != "", err
 }
 
-// looking is the method that a caller must be allowed to call to see a sandbox.
-var looking = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
+// viewMethod is the method that a caller must be allowed to call to see a sandbox.
+var viewMethod = access.OfMethod(sandboxv1.Sandboxes_GetSandbox_FullMethodName)
 
 // check rejects a call that its caller may not make.
 func (g *Gate) check(ctx context.Context, who *access.Identity, m access.Method, req any) error {
@@ -115,7 +115,7 @@ func (g *Gate) checkSandbox(ctx context.Context, who *access.Identity, m access.
 		}
 		return err
 	}
-	if sees, err := g.holds(ctx, who, looking, found.GetNamespace()); err != nil || !sees {
+	if sees, err := g.holds(ctx, who, viewMethod, found.GetNamespace()); err != nil || !sees {
 		if err == nil {
 			err = missing
 		}

@@ -22,12 +22,12 @@ func TestCallersOfAKey(t *testing.T) {
 		a, leaveA := enter(t.Context())
 		b, leaveB := enter(t.Context())
 		leaveB()
-		if c.ends(a) || c.ends(b) {
+		if c.beginRelease(a) || c.beginRelease(b) {
 			t.Error("a call ended what another one may have returned")
 		}
 		leaveA()
 		alone, leave := enter(t.Context())
-		if !c.ends(alone) {
+		if !c.beginRelease(alone) {
 			t.Error("a call that met no other one did not end its sandbox")
 		}
 		began := false

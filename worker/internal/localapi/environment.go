@@ -19,8 +19,8 @@ import (
 // endTimeout bounds the release of a sandbox whose environment could not be set.
 const endTimeout = 20 * time.Second
 
-// Equips returns an Environment that reaches this worker's sandboxes through Options.Reach. key is environment.Options.Key.
-func (o *Options) Equips(key func() ([]byte, error)) environment.Environment {
+// NewEnvironment returns an Environment that reaches this worker's sandboxes through Options.Reach. key is environment.Options.Key.
+func (o *Options) NewEnvironment(key func() ([]byte, error)) environment.Environment {
 	return environment.New(environment.Options{Opener: local{o.Reach}, Key: key, Clock: clock.RealClock{}})
 }
 
@@ -101,8 +101,8 @@ func (c *callers) leave(key string, one *calling) {
 	}
 }
 
-// ends reports whether a call has met no other call with its key. If so, no other call begins until it has ended.
-func (c *callers) ends(one *calling) bool {
+// beginRelease reports whether a call has met no other call with its key. If so, no other call begins until it has ended.
+func (c *callers) beginRelease(one *calling) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one.ending = !one.met

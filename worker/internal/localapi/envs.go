@@ -91,7 +91,7 @@ func (a *API) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
 	if r.GetSandboxId() != "" || r.GetClaimKey() != "" {
 		return nil, problem.New(problem.Unimplemented,
-			"a worker keeps no past decisions; a create answers its own, and the hub keeps those it made")
+			"a worker stores no past decisions; a create returns its own, and the hub stores those that it made")
 	}
 	seg, err := a.segment(ctx, r.GetNamespace(), r.GetName())
 	if err != nil {

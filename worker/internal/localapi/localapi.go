@@ -212,7 +212,7 @@ func (a *API) ServeInside(ctx context.Context, lis net.Listener) error {
 
 const (
 	onlyHub   = "a worker knows its own cluster only; ask the hub"
-	catalogue = "the hub keeps the catalogue; ask the hub, or apply the object in this cluster"
+	catalogue = "the hub has the catalogue; ask the hub, or apply the object in this cluster"
 )
 
 // unbuilt maps methods that are not implemented here to the reason.

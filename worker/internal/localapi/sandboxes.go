@@ -77,7 +77,7 @@ func (a *API) create(ctx context.Context, in *sandboxv1.CreateSandboxRequest) (*
 		}
 		return got, a.equip(ctx, got, in, func() bool { return false })
 	}
-	return a.assign(ctx, c, in, func() bool { return a.callers.ends(this) })
+	return a.assign(ctx, c, in, func() bool { return a.callers.beginRelease(this) })
 }
 
 // assign claims a Pod and sets its environment from the request. alone reports whether no other call can have returned the sandbox.

@@ -245,7 +245,7 @@ func (w *assembly) addLocalAPI(ctx context.Context) error {
 		Watches:           watch.Options{Limits: w.watches, Metrics: watches},
 		RefuseCredentials: w.pools.refuseCredentials, Log: w.log.WithName("localapi"),
 	}
-	opts.Environment = opts.Equips(w.listen.e2b.DaemonKey(w.history.dir, w.peers != nil))
+	opts.Environment = opts.NewEnvironment(w.listen.e2b.DaemonKey(w.history.dir, w.peers != nil))
 	if w.peers != nil {
 		opts.Elsewhere = w.peers.Elsewhere
 	}
