@@ -44,12 +44,12 @@ type Objects struct {
 	source
 	followed
 
-	ctx    context.Context // of the engagements
-	host   multicluster.Aware
-	cached client.Reader
-	live   client.Reader
-	events events.EventRecorder
-	said   map[string]string // errors by object; only Reconcile uses it
+	ctx      context.Context // of the engagements
+	host     multicluster.Aware
+	cached   client.Reader
+	live     client.Reader
+	events   events.EventRecorder
+	reported map[string]string // errors by object; only Reconcile uses it
 }
 
 var (
@@ -101,7 +101,7 @@ func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	if err != nil {
 		return fmt.Errorf("building the manager of %ss: %w", o.kind.Kind, err)
 	}
-	o.ctx, o.host, o.said = ctx, host, map[string]string{}
+	o.ctx, o.host, o.reported = ctx, host, map[string]string{}
 	o.cached, o.live, o.events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("atoll-hosting")
 	owner := func(_ context.Context, secret client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: secret.GetLabels()[o.ownerLabel]}}}
@@ -138,7 +138,7 @@ func (o *Objects) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	err := o.cached.Get(ctx, request.NamespacedName, object)
 	if apierrors.IsNotFound(err) || err == nil && !object.GetDeletionTimestamp().IsZero() {
 		o.end(name)
-		delete(o.said, request.Name)
+		delete(o.reported, request.Name)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -150,10 +150,10 @@ func (o *Objects) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	switch {
 	case err == nil:
-		delete(o.said, request.Name)
+		delete(o.reported, request.Name)
 		return reconcile.Result{}, nil
 	case errors.Is(err, errNotYet), errors.Is(err, errRefused):
-		o.say(object, err)
+		o.reportOnce(object, err)
 		// It may wait for the end of another cluster, which causes no event for this one.
 		return reconcile.Result{RequeueAfter: lastRetry}, nil
 	}
@@ -195,17 +195,17 @@ func (o *Objects) secret(ctx context.Context, name, object string) (*corev1.Secr
 	return secret, nil
 }
 
-// say reports an error once.
-func (o *Objects) say(object *unstructured.Unstructured, err error) {
-	if o.said[object.GetName()] == err.Error() {
+// reportOnce reports an error once.
+func (o *Objects) reportOnce(object *unstructured.Unstructured, err error) {
+	if o.reported[object.GetName()] == err.Error() {
 		return
 	}
-	o.said[object.GetName()] = err.Error()
+	o.reported[object.GetName()] = err.Error()
 	log := o.Log.WithValues("kind", o.kind.Kind, "object", object.GetName())
 	if errors.Is(err, errNotYet) {
 		log.Info("A cluster is not served yet", "reason", err.Error())
 		return
 	}
-	log.Error(err, "A cluster cannot be served as its object says")
+	log.Error(err, "Cannot serve the cluster of an object")
 	o.events.Eventf(object, nil, corev1.EventTypeWarning, "NotServed", "Engage", "%s", clip.Text(err.Error(), 1000))
 }

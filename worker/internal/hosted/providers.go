@@ -32,11 +32,11 @@ const ClusterIDLabel = "agentbox.navix.sh/cluster-id"
 type kubeconfigs struct {
 	followed
 
-	ctx    context.Context // of the engagements
-	host   multicluster.Aware
-	cached client.Reader
-	log    logr.Logger
-	said   map[string]string // errors by Secret; only Reconcile uses it
+	ctx      context.Context // of the engagements
+	host     multicluster.Aware
+	cached   client.Reader
+	log      logr.Logger
+	reported map[string]string // errors by Secret; only Reconcile uses it
 }
 
 // Kubeconfigs runs the provider of kubeconfig Secrets of a namespace, until ctx ends.
@@ -53,7 +53,7 @@ func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host m
 	if err != nil {
 		return fmt.Errorf("building the manager of kubeconfig Secrets: %w", err)
 	}
-	k := &kubeconfigs{ctx: ctx, host: host, cached: local.GetClient(), log: log, said: map[string]string{}}
+	k := &kubeconfigs{ctx: ctx, host: host, cached: local.GetClient(), log: log, reported: map[string]string{}}
 	if err := ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).Complete(k); err != nil {
 		return fmt.Errorf("adding the controller of kubeconfig Secrets: %w", err)
 	}
@@ -69,7 +69,7 @@ func (k *kubeconfigs) Reconcile(ctx context.Context, request reconcile.Request) 
 	err := k.cached.Get(ctx, request.NamespacedName, secret)
 	if apierrors.IsNotFound(err) || err == nil && !secret.DeletionTimestamp.IsZero() {
 		k.end(name)
-		delete(k.said, request.Name)
+		delete(k.reported, request.Name)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -80,12 +80,12 @@ func (k *kubeconfigs) Reconcile(ctx context.Context, request reconcile.Request) 
 		err = k.take(k.ctx, k.host, name, data)
 	}
 	if err == nil {
-		delete(k.said, request.Name)
+		delete(k.reported, request.Name)
 		return reconcile.Result{}, nil
 	}
-	if k.said[request.Name] != err.Error() {
-		k.said[request.Name] = err.Error()
-		k.log.Error(err, "A cluster cannot be served as its Secret says", "secret", request.NamespacedName)
+	if k.reported[request.Name] != err.Error() {
+		k.reported[request.Name] = err.Error()
+		k.log.Error(err, "Cannot serve the cluster of a Secret", "secret", request.NamespacedName)
 	}
 	// It may wait for the end of another cluster, which causes no event for this one.
 	return reconcile.Result{RequeueAfter: lastRetry}, nil

@@ -54,7 +54,8 @@ func (f *Flags) Bind(flags *pflag.FlagSet) {
 			", by Secrets of --namespace with the label "+profileLabel+"=NAME) or "+
 			providerFile+" (ID"+fileSuffix+" in --provider-dir); the label "+ClusterIDLabel+" of an object, else its name, is the cluster's id; "+
 			"--kubeconfig is then of the hosting cluster, and --token-file has "+runner.ClusterField+" for the id")
-	flags.StringVar(&f.Dir, "provider-dir", "", "directory of kubeconfigs for --provider="+providerFile+"; changes are taken up")
+	flags.StringVar(&f.Dir, "provider-dir", "",
+		"directory of kubeconfigs for --provider="+providerFile+"; changes take effect without a restart")
 	flags.StringVar(&f.Namespace, "provider-namespace", "",
 		"namespace of the objects of --provider="+providerClusterAPI+" and "+providerInventory+"; without it --namespace")
 	flags.StringVar(&f.Selector, "provider-selector", "",

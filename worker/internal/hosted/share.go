@@ -122,13 +122,13 @@ func (s *Share) leave(ctx context.Context) {
 	defer cancel()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: replicaLease + s.self}}
 	if err := s.client.Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
-		s.log.Error(err, "Cannot leave the other replicas; they take over when this one counts as gone")
+		s.log.Error(err, "Cannot delete this replica's lease; the others take over when it has expired")
 	}
 }
 
 // round reads the Leases, and takes and gives up clusters accordingly.
 func (s *Share) round(ctx context.Context) error {
-	if err := s.live(ctx); err != nil {
+	if err := s.renew(ctx); err != nil {
 		return err
 	}
 	list := &coordinationv1.LeaseList{}
@@ -201,8 +201,8 @@ func (s *Share) round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// live renews the Lease that shows that this replica is alive.
-func (s *Share) live(ctx context.Context) error {
+// renew renews the Lease that shows that this replica is alive.
+func (s *Share) renew(ctx context.Context) error {
 	now := metav1.NewMicroTime(s.clock.Now())
 	lease := &coordinationv1.Lease{}
 	name := client.ObjectKey{Namespace: s.namespace, Name: replicaLease + s.self}
@@ -270,7 +270,7 @@ func (s *Share) giveUp(id string) {
 		err = s.write(ctx, id, lease, "")
 	}
 	if client.IgnoreNotFound(err) != nil {
-		s.log.Error(err, "Cannot give up a cluster; another replica takes it later", "cluster", id)
+		s.log.Error(err, "Cannot give up a cluster; another replica takes it over later", "cluster", id)
 	}
 }
 
