@@ -56,8 +56,8 @@ func (h *History) List(
 	return page, strings.TrimPrefix(cursor, recordPrefix), nil
 }
 
-// mend makes all text of a record valid UTF-8.
-func mend(record *sandboxv1.Sandbox) {
+// toValidUTF8 makes all text of a record valid UTF-8.
+func toValidUTF8(record *sandboxv1.Sandbox) {
 	m := record.ProtoReflect()
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {

@@ -235,9 +235,9 @@ func encode(ended *federationv1.EndedSandbox) ([]byte, error) {
 	if err == nil {
 		return data, nil
 	}
-	mended := proto.CloneOf(ended)
-	mend(mended.GetSandbox())
-	return proto.Marshal(mended)
+	clean := proto.CloneOf(ended)
+	toValidUTF8(clean.GetSandbox())
+	return proto.Marshal(clean)
 }
 
 // sweep drops expired and surplus records, oldest first.
