@@ -42,11 +42,11 @@ func (r *Reconciler) act(ctx context.Context, e *v1alpha1.SandboxEnv, g *group, 
 	case scalepolicy.Down:
 		if err = r.setReplicas(ctx, e, t, d.To); err == nil {
 			t.memo.status = scalepolicy.RecordDown(t.memo.status, r.steady.now())
-			r.tellMoved(ctx, e, t, d.From, d.To, d)
+			r.reportMoved(ctx, e, t, d.From, d.To, d)
 		}
 	}
 	if errors.Is(err, replicas.ErrMoved) {
-		log.FromContext(ctx).V(1).Info("given up for now", "pool", t.key.Name, "cause", err.Error())
+		log.FromContext(ctx).V(1).Info("abandoned until the next reconcile", "pool", t.key.Name, "cause", err.Error())
 		err = nil
 	}
 	return errors.Join(err, r.mark(ctx, t, d))
@@ -68,7 +68,7 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 	if !d.Probe {
 		err := r.setReplicas(ctx, e, t, d.To)
 		if err == nil {
-			r.tellMoved(ctx, e, t, d.From, d.To, d)
+			r.reportMoved(ctx, e, t, d.From, d.To, d)
 		}
 		return err
 	}
@@ -84,12 +84,12 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 		if err := r.setReplicas(ctx, e, t, outcome.To); err != nil {
 			return err
 		}
-		r.tellMoved(ctx, e, t, d.From, outcome.To, d)
+		r.reportMoved(ctx, e, t, d.From, outcome.To, d)
 	}
 	t.memo.status = scalepolicy.Record(t.memo.status, outcome, r.steady.now())
 	r.metrics.probes.WithLabelValues(string(outcome.Result)).Inc()
 	if outcome.Result != v1alpha1.PoolScaleUpAttemptEnough {
-		r.tellRefused(ctx, e, t, g, d, outcome)
+		r.reportRefused(ctx, e, t, g, d, outcome)
 	}
 	return nil
 }
@@ -153,8 +153,8 @@ func (r *Reconciler) mark(ctx context.Context, t *target, d *scalepolicy.MemberD
 		for _, one := range pods {
 			pod := t.pods[one.UID]
 			work.Go(func() error {
-				answer := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-				err := r.client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body(pod)))
+				updated := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+				err := r.client.Patch(ctx, updated, client.RawPatch(types.JSONPatchType, body(pod)))
 				if patch.LostRace(err) {
 					return nil
 				}

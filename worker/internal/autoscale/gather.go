@@ -73,12 +73,12 @@ func (r *Reconciler) gather(ctx context.Context, env *v1alpha1.SandboxEnv) (grou
 	for _, pool := range pools {
 		others = append(others, pool)
 	}
-	r.look(client.ObjectKeyFromObject(env), groups)
+	r.observeRooms(client.ObjectKeyFromObject(env), groups)
 	return groups, others, nil
 }
 
-// look reports the holdings of groups with a maxReplicas, and sets their rooms.
-func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
+// observeRooms reports the holdings of groups with a maxReplicas, and sets their rooms.
+func (r *Reconciler) observeRooms(env types.NamespacedName, groups []*group) {
 	if r.rooms == nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (r *Reconciler) look(env types.NamespacedName, groups []*group) {
 			seen[g.Policy.Name] = o
 		}
 	}
-	r.rooms.Look(env, seen)
+	r.rooms.Observe(env, seen)
 	for _, g := range groups {
 		if g.Policy.MaxReplicas != nil {
 			g.room = rooms.KeyOf(env, g.Policy.Name)

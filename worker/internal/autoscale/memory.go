@@ -54,11 +54,11 @@ type memo struct {
 
 	refused time.Time // time of the latest refusal of a Pod, in steady time
 
-	idle     map[types.UID]idleTime
-	attempt  time.Time     // last request to admission
-	wait     time.Duration // after attempt, as the refusing plugin asked
-	decided  scalepolicy.Reason
-	toldFull fullness
+	idle         map[types.UID]idleTime
+	attempt      time.Time     // last request to admission
+	wait         time.Duration // after attempt, as the refusing plugin asked
+	decided      scalepolicy.Reason
+	reportedFull fullness
 }
 
 // stamp is a steady time and its written form, which does not change when the API server's clock is stepped.

@@ -38,7 +38,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"direction", "reason"}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_autoscale_attempts_total",
-			Help: "Attempts to grow a pool by what admission made of them.",
+			Help: "Attempts to grow a pool, by the result of admission.",
 		}, []string{"result"}),
 		marks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_autoscale_marks_total",

@@ -14,9 +14,9 @@ import (
 type outlooks struct {
 	clock clock.PassiveClock
 
-	mu    sync.Mutex
-	pools map[types.NamespacedName]outlook
-	tell  []func(types.NamespacedName)
+	mu        sync.Mutex
+	pools     map[types.NamespacedName]outlook
+	listeners []func(types.NamespacedName)
 }
 
 type outlook struct {
@@ -31,7 +31,7 @@ func newOutlooks(clk clock.PassiveClock) *outlooks {
 func (o *outlooks) onChange(f func(types.NamespacedName)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.tell = append(o.tell, f)
+	o.listeners = append(o.listeners, f)
 }
 
 func (o *outlooks) get(pool types.NamespacedName) (canGrow bool, saturated time.Duration) {
@@ -53,10 +53,10 @@ func (o *outlooks) set(pool types.NamespacedName, canGrow bool, saturated time.D
 	o.mu.Lock()
 	before := o.pools[pool]
 	o.pools[pool] = next
-	tell := o.tell
+	listeners := o.listeners
 	o.mu.Unlock()
 	if before.canGrow != next.canGrow || before.saturated.IsZero() != next.saturated.IsZero() {
-		for _, f := range tell {
+		for _, f := range listeners {
 			f(pool)
 		}
 	}
@@ -66,10 +66,10 @@ func (o *outlooks) forget(pool types.NamespacedName) {
 	o.mu.Lock()
 	_, known := o.pools[pool]
 	delete(o.pools, pool)
-	tell := o.tell
+	listeners := o.listeners
 	o.mu.Unlock()
 	if known {
-		for _, f := range tell {
+		for _, f := range listeners {
 			f(pool)
 		}
 	}

@@ -20,19 +20,19 @@ import (
 
 func TestOutlooksTellOfEdges(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	o, told := newOutlooks(clk), 0
-	o.onChange(func(types.NamespacedName) { told++ })
+	o, notified := newOutlooks(clk), 0
+	o.onChange(func(types.NamespacedName) { notified++ })
 	key := types.NamespacedName{Name: "a"}
 	for i, step := range []struct {
 		grow      bool
 		saturated time.Duration
-		told      int
+		notified  int
 	}{
 		{true, 0, 1}, {true, 0, 1}, {false, time.Minute, 2}, {false, 50 * time.Second, 2}, {false, 0, 3}, {true, 0, 4},
 	} {
 		o.set(key, step.grow, step.saturated)
-		if grow, left := o.get(key); grow != step.grow || left != step.saturated || told != step.told {
-			t.Errorf("step %d: can grow %v, saturated for %s, told %d times", i, grow, left, told)
+		if grow, left := o.get(key); grow != step.grow || left != step.saturated || notified != step.notified {
+			t.Errorf("step %d: can grow %v, saturated for %s, notified %d times", i, grow, left, notified)
 		}
 	}
 	o.set(key, false, time.Minute)
@@ -45,8 +45,8 @@ func TestOutlooksTellOfEdges(t *testing.T) {
 		t.Errorf("after an hour it is saturated for %s", left)
 	}
 	o.forget(key)
-	if o.forget(key); told != 6 || len(o.pools) > 0 {
-		t.Errorf("told %d times, %d are left", told, len(o.pools))
+	if o.forget(key); notified != 6 || len(o.pools) > 0 {
+		t.Errorf("notified %d times, %d are left", notified, len(o.pools))
 	}
 }
 

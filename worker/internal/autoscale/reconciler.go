@@ -201,11 +201,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case e.Spec.Mode == v1alpha1.SandboxEnvModeOnDemandJob:
 		// Package env reports the mode in a condition. Nothing is written to the Env, not even to clean up after another mode.
 		r.forget(req.NamespacedName, nil)
-		r.look(req.NamespacedName, nil)
+		r.observeRooms(req.NamespacedName, nil)
 		return reconcile.Result{}, nil
 	case r.paused(e):
 		r.forget(req.NamespacedName, nil)
-		r.look(req.NamespacedName, nil)
+		r.observeRooms(req.NamespacedName, nil)
 		return reconcile.Result{RequeueAfter: controllers.RetryPaused}, nil
 	case !r.inventory.Serving():
 		// Queues are empty before claims are served. This is no reason to shrink.

@@ -132,7 +132,7 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 	}
 	t.memo.decided = d.Reason
 	full := fullnessOf(t, d)
-	if full > t.memo.toldFull {
+	if full > t.memo.reportedFull {
 		who := "no claim waits yet, but"
 		if full == fullAndWaitedFor {
 			who = "claims wait and"
@@ -140,8 +140,8 @@ func (r *Reconciler) observe(ctx context.Context, e *v1alpha1.SandboxEnv, g *gro
 		r.events.Eventf(t.pool, e, corev1.EventTypeWarning, string(d.Reason), "ScaleUp",
 			"%s the pool cannot grow beyond %d: %s", who, d.From, d.Text)
 	}
-	if full == notFull || full > t.memo.toldFull {
-		t.memo.toldFull = full
+	if full == notFull || full > t.memo.reportedFull {
+		t.memo.reportedFull = full
 	}
 	saturated := scalepolicy.SaturatedUntil(t.memo.status, &g.Policy.ScaleUpPolicy, g.Now)
 	var left time.Duration
@@ -181,8 +181,8 @@ func isCeiling(reason scalepolicy.Reason) bool {
 	return false
 }
 
-// tellMoved reports that replicas were changed.
-func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *scalepolicy.MemberDecision) {
+// reportMoved reports that replicas were changed.
+func (r *Reconciler) reportMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *target, from, to int32, d *scalepolicy.MemberDecision) {
 	reason, action := "ScaledUp", "ScaleUp"
 	if to < from {
 		reason, action = "ScaledDown", "ScaleDown"
@@ -192,8 +192,8 @@ func (r *Reconciler) tellMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t *t
 	log.FromContext(ctx).Info("replicas changed", "pool", t.key.Name, "from", from, "to", to, "reason", d.Reason, "text", d.Text)
 }
 
-// tellRefused reports that admission allowed less growth than was decided.
-func (r *Reconciler) tellRefused(
+// reportRefused reports that admission allowed less growth than was decided.
+func (r *Reconciler) reportRefused(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, outcome scalepolicy.Outcome,
 ) {
 	r.events.Eventf(t.pool, e, corev1.EventTypeWarning, "ScaleUp"+string(outcome.Result), "ScaleUp",

@@ -62,7 +62,7 @@ func (r *Reconciler) gather(ctx context.Context, name types.NamespacedName) (*ob
 	}
 	o.matched = r.matches.of(env)
 	o.allotted = r.allotted != nil && r.allotted()
-	o.autoscaler, o.contested = r.contests != nil, r.contests.Look(env, r.clusterID, o.pools)
+	o.autoscaler, o.contested = r.contests != nil, r.contests.Update(env, r.clusterID, o.pools)
 	return o, nil
 }
 

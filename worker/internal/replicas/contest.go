@@ -28,7 +28,8 @@ const (
 // well. The member is then left alone until the user changes the Env's autoscaling or the member's config. Contests are not persisted: the
 // next process undoes one more value. A member has an entry while it is contested or another writer has recently set its replicas (I10).
 //
-// Replicas in a client-side apply of a whole manifest do not count, because that also removes the snapshot, which is then taken back whole.
+// Replicas in a client-side apply of a whole manifest do not count, because that replaces the list of members whole. Where a member states
+// its snapshot, such an apply removes the snapshot as well, which is then taken back whole.
 type Contests struct {
 	clock clock.PassiveClock
 
@@ -68,8 +69,8 @@ func (c *Contests) Contested(env types.NamespacedName, member string) bool {
 	return known != nil && known.contested
 }
 
-// Look updates the contests from an Env and its pools, by name, and returns the contested members of a cluster.
-func (c *Contests) Look(env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool) map[string]bool {
+// Update updates the contests from an Env and its pools, by name, and returns the contested members of a cluster.
+func (c *Contests) Update(env *v1alpha1.SandboxEnv, clusterID string, pools map[string]*v1alpha1.SandboxPool) map[string]bool {
 	if c == nil {
 		return nil
 	}

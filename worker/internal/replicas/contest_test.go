@@ -86,7 +86,7 @@ func TestContests(t *testing.T) {
 					pools["a"].OwnerReferences[0].UID = s.uid
 				}
 				for range 2 { // a generation that is seen twice counts once
-					if got := contests.Look(e, "east", pools)["a"]; got != s.want {
+					if got := contests.Update(e, "east", pools)["a"]; got != s.want {
 						t.Fatalf("step %d: contested is %v", i, got)
 					}
 				}

@@ -27,15 +27,15 @@ type Rooms struct {
 	cache client.Reader
 	clock clock.PassiveClock
 
-	mu     sync.Mutex
-	holder *allotments.Holder
-	looked map[types.NamespacedName]bool // Envs whose groups were observed
-	tell   []func(env types.NamespacedName)
+	mu        sync.Mutex
+	holder    *allotments.Holder
+	observed  map[types.NamespacedName]bool // Envs whose groups were observed
+	listeners []func(env types.NamespacedName)
 }
 
 // New returns Rooms that limit nothing yet. The reader is a cache.
 func New(cache client.Reader, c clock.PassiveClock) *Rooms {
-	return &Rooms{cache: cache, clock: c, holder: allotments.NewHolder(), looked: map[types.NamespacedName]bool{}}
+	return &Rooms{cache: cache, clock: c, holder: allotments.NewHolder(), observed: map[types.NamespacedName]bool{}}
 }
 
 // KeyOf returns the key of a group of an Env.
@@ -48,14 +48,14 @@ func (r *Rooms) Switch(on bool) {
 	r.mu.Lock()
 	changed := r.holder.On() != on
 	r.holder.Switch(on)
-	envs := make([]types.NamespacedName, 0, len(r.looked))
-	for env := range r.looked {
+	envs := make([]types.NamespacedName, 0, len(r.observed))
+	for env := range r.observed {
 		envs = append(envs, env)
 	}
-	tell := r.tell
+	listeners := r.listeners
 	r.mu.Unlock()
 	if changed {
-		notify(tell, envs)
+		notify(listeners, envs)
 	}
 }
 
@@ -77,26 +77,26 @@ func (r *Rooms) Begin(incarnation uint64) {
 func (r *Rooms) OnChange(f func(env types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell = append(r.tell, f)
+	r.listeners = append(r.listeners, f)
 }
 
-func notify(tell []func(types.NamespacedName), envs []types.NamespacedName) {
+func notify(listeners []func(types.NamespacedName), envs []types.NamespacedName) {
 	for _, env := range envs {
-		for _, f := range tell {
+		for _, f := range listeners {
 			f(env)
 		}
 	}
 }
 
-// Look records the observation of all enabled groups of an Env that have a maxReplicas, by name. It must include all earlier growth.
-func (r *Rooms) Look(env types.NamespacedName, groups map[string]allotments.Observation) {
+// Observe records the observation of all enabled groups of an Env that have a maxReplicas, by name. It must include all earlier growth.
+func (r *Rooms) Observe(env types.NamespacedName, groups map[string]allotments.Observation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Keep(env.Namespace, env.Name, func(group string) bool { _, has := groups[group]; return has })
 	for name, o := range groups {
 		r.holder.Observe(KeyOf(env, name), o, r.clock.Now())
 	}
-	r.looked[env] = true
+	r.observed[env] = true
 }
 
 // Forget drops an Env that is gone.
@@ -104,7 +104,7 @@ func (r *Rooms) Forget(env types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Keep(env.Namespace, env.Name, func(string) bool { return false })
-	delete(r.looked, env)
+	delete(r.observed, env)
 }
 
 // Room returns the room of a group, or nil if it is not limited.
@@ -164,17 +164,17 @@ func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotmen
 	answer, changed, err := r.holder.Take(c)
 	var unknown []types.NamespacedName
 	for i := range envs.Items {
-		if env := client.ObjectKeyFromObject(&envs.Items[i]); !r.looked[env] {
+		if env := client.ObjectKeyFromObject(&envs.Items[i]); !r.observed[env] {
 			unknown = append(unknown, env)
 		}
 	}
-	tell := r.tell
+	listeners := r.listeners
 	r.mu.Unlock()
 	var woken []types.NamespacedName
 	for _, k := range changed {
 		woken = append(woken, types.NamespacedName{Namespace: k.Namespace, Name: k.Env})
 	}
-	notify(tell, slices.Compact(woken))
+	notify(listeners, slices.Compact(woken))
 	return answer, unknown, err
 }
 

@@ -35,7 +35,7 @@ func newRooms(t *testing.T) *rooms.Rooms {
 }
 
 func look(r *rooms.Rooms, held int32) {
-	r.Look(env, map[string]allotments.Observation{"all": {Holding: allotments.Holding{Present: true, Max: 6, Held: held}}})
+	r.Observe(env, map[string]allotments.Observation{"all": {Holding: allotments.Holding{Present: true, Max: 6, Held: held}}})
 }
 
 func allot(t *testing.T, r *rooms.Rooms, number uint64, room int32) *federationv1.AllotResult {
