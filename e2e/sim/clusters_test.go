@@ -28,7 +28,7 @@ func clusterFaults() []scenario {
 func writesLate(w *world, draw *rand.Rand) {
 	for range 2 {
 		s := w.anySite(draw)
-		s.SetTrouble(workertest.Trouble{Late: 40, LateBy: 30 * time.Second, Unheard: 10})
+		s.SetTrouble(workertest.Trouble{LatePercent: 40, LateBy: 30 * time.Second, LostResponsePercent: 10})
 		time.Sleep(between(draw, 5*time.Second, 20*time.Second))
 		if draw.IntN(2) == 0 {
 			s.killWorker()
@@ -57,7 +57,7 @@ func etcdRestored(w *world, draw *rand.Rand) {
 func apiServerSlow(w *world, draw *rand.Rand) {
 	for range 2 {
 		s := w.anySite(draw)
-		s.SetTrouble(workertest.Trouble{Slow: between(draw, 0, 5*time.Second), Refused: draw.IntN(60), Unheard: draw.IntN(20)})
+		s.SetTrouble(workertest.Trouble{Slow: between(draw, 0, 5*time.Second), RefusedPercent: draw.IntN(60), LostResponsePercent: draw.IntN(20)})
 		time.Sleep(between(draw, 10*time.Second, 30*time.Second))
 		s.SetTrouble(noTrouble)
 	}

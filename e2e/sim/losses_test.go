@@ -106,7 +106,9 @@ func mixed(w *world, draw *rand.Rand) {
 		case 5:
 			s.OnClaim(s.killWorker)
 		case 6:
-			s.SetTrouble(workertest.Trouble{Slow: time.Second, Refused: 20, Unheard: 10, Late: 10, LateBy: 20 * time.Second})
+			s.SetTrouble(workertest.Trouble{
+				Slow: time.Second, RefusedPercent: 20, LostResponsePercent: 10, LatePercent: 10, LateBy: 20 * time.Second,
+			})
 		case 7:
 			w.claims.SetFull(true)
 			time.Sleep(between(draw, time.Second, 5*time.Second))

@@ -104,11 +104,11 @@ func (c *Cluster) plan(writes bool) journey {
 	j := journey{there: 500*time.Microsecond + s.draw(2*time.Millisecond+t.Slow), back: 200*time.Microsecond + s.draw(time.Millisecond)}
 	chance := func(of int) bool { return of > 0 && s.draw(hundred) < time.Duration(of) }
 	j.down = t.Down
-	j.refused = chance(t.Refused)
-	if writes && chance(t.Unheard) {
-		j.unheard = true
+	j.refused = chance(t.RefusedPercent)
+	if writes && chance(t.LostResponsePercent) {
+		j.responseLost = true
 	}
-	if writes && chance(t.Late) {
+	if writes && chance(t.LatePercent) {
 		j.there += s.draw(t.LateBy)
 	}
 	return j
@@ -120,10 +120,10 @@ func (c *Cluster) carriedOut(done call, object runtime.Object, err error) {
 		return
 	}
 	c.mu.Lock()
-	told := c.onWrite
+	notify := c.onWrite
 	c.mu.Unlock()
-	if told != nil {
-		told(pod)
+	if notify != nil {
+		notify(pod)
 	}
 }
 

@@ -84,7 +84,7 @@ func (s source) List(metav1.ListOptions) (runtime.Object, error) {
 	if s.wire.dead() || j.down {
 		return nil, errDown
 	}
-	return s.wire.cluster.server.answerList(call{name: name{kind: s.kind}, labels: s.only})
+	return s.wire.cluster.server.handleList(call{name: name{kind: s.kind}, labels: s.only})
 }
 
 // Watch implements cache.Watcher.

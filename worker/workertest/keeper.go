@@ -182,7 +182,7 @@ func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *core
 	now := k.process.times.Now()
 	switch phase := sandbox.PhaseOf(pod); {
 	case pod.DeletionTimestamp != nil:
-		return k.bury(ctx, pod)
+		return k.finalize(ctx, pod)
 	case phase == sandbox.Starting && sandbox.Observe(pod).Progress == sandbox.Up:
 		return k.patch(ctx, pod, sandbox.StartPatch(pod, now))
 	case phase == sandbox.Stopping && pool != nil && sandbox.Recyclable(pod, &pool.Spec).Reset:
@@ -196,8 +196,8 @@ func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *core
 	return nil
 }
 
-// bury stores the record of a Pod's sandbox, and then removes the Pod's finalizer.
-func (k *keeper) bury(ctx context.Context, pod *corev1.Pod) error {
+// finalize stores the record of a Pod's sandbox, and then removes the Pod's finalizer.
+func (k *keeper) finalize(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) == 0 {
 		return nil
 	}

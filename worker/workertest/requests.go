@@ -70,18 +70,18 @@ func readCall(r *http.Request) (call, error) {
 func (s *server) carryOut(c call) (runtime.Object, error) {
 	switch {
 	case c.method == http.MethodGet && c.name.Name == "":
-		return s.answerList(c)
+		return s.handleList(c)
 	case c.method == http.MethodGet:
 		if object := s.get(c.name); object != nil {
 			return typed(c.name.kind, object), nil
 		}
 		return nil, notFound(c.name)
 	case c.method == http.MethodPost:
-		return s.answerCreate(c)
+		return s.handleCreate(c)
 	case c.method == http.MethodPut:
-		return s.answerUpdate(c)
+		return s.handleUpdate(c)
 	case c.method == http.MethodPatch:
-		return s.answerPatch(c)
+		return s.handlePatch(c)
 	case c.method == http.MethodDelete:
 		options, err := deleteOptions(c.body)
 		if err != nil {
@@ -106,7 +106,7 @@ func deleteOptions(body []byte) (*metav1.DeleteOptions, error) {
 	return options, err
 }
 
-func (s *server) answerList(c call) (runtime.Object, error) {
+func (s *server) handleList(c call) (runtime.Object, error) {
 	all, version := s.list(c.name.kind)
 	var items []runtime.Object
 	for _, object := range all {
@@ -123,7 +123,7 @@ func (s *server) answerList(c call) (runtime.Object, error) {
 	return list, nil
 }
 
-func (s *server) answerCreate(c call) (runtime.Object, error) {
+func (s *server) handleCreate(c call) (runtime.Object, error) {
 	object := c.name.kind.empty()
 	if err := json.Unmarshal(c.body, object); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -133,7 +133,7 @@ func (s *server) answerCreate(c call) (runtime.Object, error) {
 	return typedOr(c.name.kind, created, err)
 }
 
-func (s *server) answerUpdate(c call) (runtime.Object, error) {
+func (s *server) handleUpdate(c call) (runtime.Object, error) {
 	object := c.name.kind.empty()
 	if err := json.Unmarshal(c.body, object); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -147,8 +147,8 @@ func (s *server) answerUpdate(c call) (runtime.Object, error) {
 	return typedOr(c.name.kind, updated, err)
 }
 
-// answerPatch carries out JSON patches, the only kind that the claim path and its surroundings send.
-func (s *server) answerPatch(c call) (runtime.Object, error) {
+// handlePatch carries out JSON patches, the only kind that the claim path and its surroundings send.
+func (s *server) handlePatch(c call) (runtime.Object, error) {
 	if c.patch != types.JSONPatchType {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, c.method, c.name.group(), c.name.Name,
 			"JSON patches only", 0, true)

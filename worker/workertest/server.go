@@ -155,7 +155,7 @@ func (s *server) store(n name, object client.Object) client.Object {
 	object.SetResourceVersion(strconv.FormatUint(s.version, 10))
 	before := s.objects[n]
 	s.objects[n] = object
-	s.tell(before, object)
+	s.notify(before, object)
 	return object
 }
 
@@ -163,7 +163,7 @@ func (s *server) drop(n name, object client.Object) client.Object {
 	s.version++
 	object.SetResourceVersion(strconv.FormatUint(s.version, 10))
 	delete(s.objects, n)
-	s.tell(object, nil)
+	s.notify(object, nil)
 	return object
 }
 
@@ -176,7 +176,7 @@ type logged struct {
 // logSize bounds the log. A watch from an earlier version must list again.
 const logSize = 4096
 
-func (s *server) tell(before, after client.Object) {
+func (s *server) notify(before, after client.Object) {
 	if s.log = append(s.log, logged{s.version, before, after}); len(s.log) > 2*logSize {
 		s.log = slices.Clone(s.log[logSize:])
 	}

@@ -21,13 +21,13 @@ type Trouble struct {
 	Down bool
 	// Slow is the maximum extra delay of a request.
 	Slow time.Duration
-	// Refused is the percentage of requests that get a 429.
-	Refused int
-	// Unheard is the percentage of writes that are carried out and whose responses are lost.
-	Unheard int
-	// Late is the percentage of writes that arrive up to LateBy later; the client times out before that.
-	Late   int
-	LateBy time.Duration
+	// RefusedPercent is the percentage of requests that get a 429.
+	RefusedPercent int
+	// LostResponsePercent is the percentage of writes that are carried out and whose responses are lost.
+	LostResponsePercent int
+	// LatePercent is the percentage of writes that arrive up to LateBy later; the client times out before that.
+	LatePercent int
+	LateBy      time.Duration
 }
 
 // pingTimeout is when HTTP/2 detects a dead connection.
@@ -69,10 +69,10 @@ func (w *wire) config() *rest.Config {
 
 // journey describes what happens to one request.
 type journey struct {
-	there, back time.Duration
-	down        bool
-	refused     bool
-	unheard     bool
+	there, back  time.Duration
+	down         bool
+	refused      bool
+	responseLost bool
 }
 
 // RoundTrip implements http.RoundTripper. A sent request is carried out even if its caller has stopped waiting.
@@ -102,7 +102,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		object, err := w.cluster.server.carryOut(c)
 		w.cluster.carriedOut(c, object, err)
 		time.Sleep(j.back)
-		if j.unheard {
+		if j.responseLost {
 			time.Sleep(pingTimeout)
 			object, err = nil, errLost
 		}

@@ -51,7 +51,7 @@ func respond(r *http.Request, now time.Time, object runtime.Object, err error) (
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
-		return nil, fmt.Errorf("encoding an answer: %w", err)
+		return nil, fmt.Errorf("encoding a response: %w", err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}, "Date": {now.UTC().Format(http.TimeFormat)}}
 	if code == http.StatusTooManyRequests {
