@@ -298,7 +298,7 @@ func TestTheEndOfOutputWaitsForItsReaders(t *testing.T) {
 	wait.For(t, time.Minute, "the process to end", func(context.Context) error {
 		return wait.If(errors.Is(syscall.Kill(int(p.info.GetPid()), 0), syscall.ESRCH), "it runs")
 	})
-	<-time.After(2 * drain)
+	<-time.After(2 * drainTimeout)
 	if got := readAll(reader); got != printed {
 		t.Errorf("%d bytes of %d were read", got, printed)
 	}

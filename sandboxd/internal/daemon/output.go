@@ -107,7 +107,7 @@ func (o *output) drain(read <-chan struct{}, most int) {
 		select {
 		case <-read:
 			return
-		case <-time.After(drain):
+		case <-time.After(drainTimeout):
 		}
 		o.mu.Lock()
 		waits = o.waiting > 0 && o.total <= most

@@ -24,8 +24,8 @@ import (
 const (
 	maxProcesses = 512
 	pieceBytes   = 32 << 10
-	// drain is how long to wait for output after the end of a process whose children keep its pipes open.
-	drain = 300 * time.Millisecond
+	// drainTimeout is how long to wait for output after the end of a process whose children keep its pipes open.
+	drainTimeout = 300 * time.Millisecond
 	// undrained bounds the output of a stream that is neither kept nor dropped yet: a full pipe, and a piece that is being read.
 	undrained = 64<<10 + pieceBytes
 )
