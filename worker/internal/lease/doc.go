@@ -16,7 +16,7 @@
 //   - A lease is 6 s long while the API server responds within a second, so a killed leader has a successor within 7.1 s: 6 s after a
 //     follower saw the last renewal, and two of its pauses of up to 0.55 s: TestTakeover. Renewals are sent every 1 to 1.55 s and are valid
 //     for 5 s, so an API server may stop for 3.4 s unnoticed.
-//   - After a slow response the lease is 15 s long. A renewal may take RequestTimeout, 6.5 s of the deadline of 10 s; because one sent at 0
+//   - After a slow response the lease is 15 s long. A renewal may take requestTimeout, 6.5 s of the deadline of 10 s; because one sent at 0
 //     s is valid for 14 s, and the next is there by 13.5 s: TestASlowAPIServerCostsNoLease.
 //   - Address ignores a predecessor with this process's own address; because that is no other replica: TestTheLeaseTellsWhereItsHolderIs.
 //   - A release that conflicts with a renewal of this process is sent again; because a cancelled renewal may still be carried out:
