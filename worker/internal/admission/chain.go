@@ -219,7 +219,7 @@ func (c *Chain) ask(ctx context.Context, q question, p *asked, to int32, call fu
 	if err != nil {
 		return Verdict{}, fmt.Errorf("admission plugin %s, %s: %w", p.Name(), q, err)
 	}
-	log.FromContext(ctx).V(1).Info("asked an admission plugin", "plugin", p.Name(), "question", q, "result", outcome,
+	log.FromContext(ctx).V(1).Info("called an admission plugin", "plugin", p.Name(), "question", q, "result", outcome,
 		"replicas", v.Replicas, "reason", v.Reason, "message", v.Message)
 	return v, nil
 }
@@ -229,30 +229,30 @@ func (p *asked) await(ctx context.Context, call func(context.Context) (Verdict, 
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		return Verdict{}, fmt.Errorf("%d questions are with it already: %w", maxAsked, ctx.Err())
+		return Verdict{}, fmt.Errorf("%d calls to it are under way already: %w", maxAsked, ctx.Err())
 	}
-	type answer struct {
+	type reply struct {
 		verdict Verdict
 		err     error
 	}
-	answers := make(chan answer, 1)
+	replies := make(chan reply, 1)
 	go func() {
-		var a answer
+		var a reply
 		defer func() {
 			if r := recover(); r != nil {
-				a = answer{err: fmt.Errorf("panicked: %v", r)}
+				a = reply{err: fmt.Errorf("panicked: %v", r)}
 				log.FromContext(ctx).Error(a.err, "An admission plugin panicked", "plugin", p.Name(), "stack", string(debug.Stack()))
 			}
 			<-p.slots
-			answers <- a
+			replies <- a
 		}()
 		a.verdict, a.err = call(ctx)
 	}()
 	select {
-	case a := <-answers:
+	case a := <-replies:
 		return a.verdict, a.err
 	case <-ctx.Done():
-		return Verdict{}, fmt.Errorf("no answer: %w", ctx.Err())
+		return Verdict{}, fmt.Errorf("no verdict: %w", ctx.Err())
 	}
 }
 

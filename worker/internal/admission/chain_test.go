@@ -228,15 +228,15 @@ func TestPluginsAndPods(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsNoRefusal: a panic, an error and a plugin that never returns are errors, and are counted as such.
-func TestNoAnswerIsNoRefusal(t *testing.T) {
+// TestAnErrorIsNoRefusal: a panic, an error and a plugin that never returns are errors, and are counted as such.
+func TestAnErrorIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck, done := make(chan struct{}), atomic.Int32{}
 		chains := map[string]*Chain{
 			"panicked: oh": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(context.Context, *Change) (Verdict, error) { panic("oh") }}),
 			"broken": New(clock.RealClock{}, &poolPlugin{name: "p",
 				answer: func(context.Context, *Change) (Verdict, error) { return Admit(5), errors.New("broken") }}),
-			"no answer": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) {
+			"no verdict": New(clock.RealClock{}, &poolPlugin{name: "p", answer: func(_ context.Context, c *Change) (Verdict, error) {
 				<-stuck // whatever its context says
 				c.Pool.Name = "late"
 				done.Add(1)
@@ -258,12 +258,12 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			if err := chain.Register(registry); err != nil {
 				t.Error(err)
 			}
-			if n := testutil.ToFloat64(chain.metrics.answers.WithLabelValues("p", "PreCreatePool", "error")); n != 1 {
+			if n := testutil.ToFloat64(chain.metrics.verdicts.WithLabelValues("p", "PreCreatePool", "error")); n != 1 {
 				t.Errorf("%s: counted %g errors", want, n)
 			}
 		}
 		// A plugin that never returns holds so many questions and no more.
-		hung := chains["no answer"]
+		hung := chains["no verdict"]
 		for range 3 * maxAsked {
 			go func() { _, _ = hung.PreCreatePool(t.Context(), change(0, 5)) }()
 		}

@@ -6,7 +6,7 @@
 // implements those of the four interfaces that it needs. Chain admits what all plugins admit.
 //
 //   - An error stops the change, but is no refusal; because a refusal makes a pool saturated, and an error is retried:
-//     TestNoAnswerIsNoRefusal.
+//     TestAnErrorIsNoRefusal.
 //   - Plugins are asked once, where a change begins: PreCreatePool when a member is rendered, PreUpdatePool before replicas grow,
 //     PreCreatePod before each Pod.
 //   - PreCreatePool's Verdict, and the labels, annotations and spec that it adds, are frozen in the snapshot: TestPluginsEditPools.

@@ -30,26 +30,26 @@ func resultOf(v Verdict, err error, to int32) result {
 }
 
 type metrics struct {
-	answers *prometheus.CounterVec
-	seconds *prometheus.HistogramVec
+	verdicts *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
 	return &metrics{
-		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_worker_admission_answers_total",
-			Help: "Answers of admission plugins: reduced is a part or nothing of what was asked for, error is no answer.",
+			Help: "Verdicts of admission plugins: reduced admits a part or nothing of the request, error is none.",
 		}, []string{"plugin", "question", "result"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_worker_admission_seconds",
-			Help:    "Time that admission plugins took to answer.",
+			Help:    "Time that admission plugins took.",
 			Buckets: []float64{.0001, .001, .01, .1, .5, 1, 2.5, 5},
 		}, []string{"plugin"}),
 	}
 }
 
 func (m *metrics) register(registerer prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{m.answers, m.seconds} {
+	for _, c := range []prometheus.Collector{m.verdicts, m.seconds} {
 		if err := registerer.Register(c); err != nil {
 			return fmt.Errorf("registering metrics of admission: %w", err)
 		}
@@ -58,6 +58,6 @@ func (m *metrics) register(registerer prometheus.Registerer) error {
 }
 
 func (m *metrics) observe(plugin string, q question, r result, took time.Duration) {
-	m.answers.WithLabelValues(plugin, string(q), string(r)).Inc()
+	m.verdicts.WithLabelValues(plugin, string(q), string(r)).Inc()
 	m.seconds.WithLabelValues(plugin).Observe(took.Seconds())
 }

@@ -23,5 +23,5 @@
 //   - An admitted Pod counts before the cache has it, for half a minute at most: TestPodsOnTheirWayCount.
 //   - I6: a lowered limit ends nothing.
 //   - An unreadable entry stops growth, but not Pods already admitted.
-//   - Nothing is decided before the limits have been read: TestNothingIsAnsweredBeforeTheLimitsAreRead.
+//   - Nothing is decided before the limits have been read: TestNothingIsDecidedBeforeTheLimitsAreRead.
 package quota

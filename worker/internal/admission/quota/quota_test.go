@@ -366,7 +366,7 @@ func TestPodsOnTheirWayCount(t *testing.T) {
 	}
 }
 
-func TestNothingIsAnsweredBeforeTheLimitsAreRead(t *testing.T) {
+func TestNothingIsDecidedBeforeTheLimitsAreRead(t *testing.T) {
 	w := newWorld(t, nil)
 	p := newPool("ml", "p", 1)
 	if v, err := w.PreUpdatePool(t.Context(), &admission.Change{Pool: p, From: 1, To: 2}); err == nil {
