@@ -73,7 +73,7 @@ func (w *Writer) of(r manifest.Ref) dynamic.ResourceInterface {
 // Catalog carries out a call of the hub.
 func (w *Writer) Catalog(ctx context.Context, call *federationv1.CatalogCall) (*federationv1.CatalogResult, error) {
 	if w.opts.Leads != nil && !w.opts.Leads() {
-		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; ask again").WithRetryAfter(time.Second)
+		return nil, problem.New(problem.Unavailable, "this worker does not lead its cluster; retry").WithRetryAfter(time.Second)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -26,7 +26,7 @@ func (w *Writer) remove(ctx context.Context, j *job) outcome {
 		return outcome{state: federationv1.CatalogOutcome_ABSENT}
 	}
 	if _, _, made := madeBy(is); !made {
-		return *refuse("NotTheCatalogues", "the catalogue has not made it")
+		return *refuse("NotTheCatalogues", "the catalogue has not created it")
 	}
 	if owner := otherOwner(is); owner != "" {
 		return *refuse("Owned", "%s owns fields of it, so it stays; delete it in the cluster, or remove its annotation to keep it for good",

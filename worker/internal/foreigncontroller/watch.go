@@ -85,10 +85,10 @@ func New(o Options) (*Watch, error) {
 		opts: o, contested: map[types.UID]*contest{}, leases: map[string]*renewal{},
 		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "atoll_worker_objects_kept_by_others",
-			Help: "Pools and Envs that another controller keeps, and that are left alone, by what gave it away.",
+			Help: "Pools and Envs that another controller manages, and that are left alone, by how it was detected.",
 		}, []string{"reason"}),
 		looks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "atoll_worker_lease_looks_total", Help: "Looks for leases of other controllers, by result: done or failed.",
+			Name: "atoll_worker_lease_looks_total", Help: "Checks for leases of other controllers, by result: done or failed.",
 		}, []string{"result"}),
 	}
 	for _, c := range []prometheus.Collector{w.objects, w.looks} {
@@ -109,7 +109,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	for {
 		if err := w.look(ctx); err != nil && ctx.Err() == nil {
 			w.looks.WithLabelValues("failed").Inc()
-			w.opts.Log.Error(err, "cannot see whether another controller keeps the same objects, will try again")
+			w.opts.Log.Error(err, "cannot read whether another controller manages the same objects, will try again")
 		}
 		w.count()
 		select {
@@ -183,10 +183,10 @@ func (w *Watch) note(found []foreigncontroller.Lease) (call func()) {
 	}
 	switch before := w.holder; {
 	case live != nil && (before == nil || before.Namespace != live.Namespace || before.Name != live.Name):
-		w.opts.Log.Info("Another controller keeps the same objects; all of them are left alone",
+		w.opts.Log.Info("Another controller manages the same objects; all of them are left alone",
 			"reason", live.Reason, "lease", live.Namespace+"/"+live.Name, "holder", live.Holder)
 	case live == nil && before != nil:
-		w.opts.Log.Info("The other controller is gone; its objects are kept from here on", "lease", before.Namespace+"/"+before.Name)
+		w.opts.Log.Info("The other controller is gone; this worker manages its objects from now on", "lease", before.Namespace+"/"+before.Name)
 	}
 	w.holder = live
 	return call
@@ -229,7 +229,7 @@ func (w *Watch) Paused(object client.Object) bool {
 			"%s; nothing is done about it from here until that ends: see docs/moving-over.md", why)
 	case reason == "" && before != "":
 		w.opts.Log.Info("Kept again", "object", client.ObjectKeyFromObject(object).String())
-		w.opts.Events.Eventf(object, nil, corev1.EventTypeNormal, "KeptAgain", "Keep", "no other controller keeps it any more")
+		w.opts.Events.Eventf(object, nil, corev1.EventTypeNormal, "KeptAgain", "Keep", "no other controller manages it any more")
 	}
 	return reason != ""
 }

@@ -44,8 +44,8 @@ func (c *Cluster) Pod(ctx context.Context, name types.NamespacedName) (*corev1.P
 	return c.client.Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 }
 
-// Exec runs a command, and returns an error unless it exits with 0. The error is errUnheard unless the command has ended or was refused.
-// Its output is discarded.
+// Exec runs a command, and returns an error unless it exits with 0. The error is errOutcomeUnknown unless the command has ended or was
+// refused. Its output is discarded.
 func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container string, command []string) error {
 	at := c.client.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -63,7 +63,7 @@ func (c *Cluster) Exec(ctx context.Context, pod types.NamespacedName, container 
 	case isRefused(err):
 		return err
 	}
-	return fmt.Errorf("%w: %w", errUnheard, err)
+	return fmt.Errorf("%w: %w", errOutcomeUnknown, err)
 }
 
 // isRefused reports whether the API server itself refused to start the command.

@@ -84,11 +84,11 @@ func TestExec(t *testing.T) {
 	if err := run(time.Minute, "forbidden"); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("a command that is not allowed: %v", err)
 	}
-	if err := run(100*time.Millisecond, "hangs"); !errors.Is(err, errUnheard) {
+	if err := run(100*time.Millisecond, "hangs"); !errors.Is(err, errOutcomeUnknown) {
 		t.Errorf("a command that hangs: %v", err)
 	}
 	for _, known := range []string{"fails", "forbidden"} {
-		if err := run(time.Minute, known); errors.Is(err, errUnheard) {
+		if err := run(time.Minute, known); errors.Is(err, errOutcomeUnknown) {
 			t.Errorf("%s is known: %v", known, err)
 		}
 	}

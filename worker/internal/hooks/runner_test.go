@@ -420,7 +420,7 @@ func TestI13ACommandIsNotedUntilItsEndIsKnown(t *testing.T) {
 		"it fails": {`[{"exec":{"command":["a"]},"retries":1}]`,
 			func(context.Context, *node) error { return errors.New("exit code 3") }, 0},
 		"no word of it": {`[{"exec":{"command":["a"]},"retries":0}]`,
-			func(context.Context, *node) error { return fmt.Errorf("%w: EOF", errUnheard) }, 1},
+			func(context.Context, *node) error { return fmt.Errorf("%w: EOF", errOutcomeUnknown) }, 1},
 		"its time is up": {`[{"exec":{"command":["a"]},"retries":1,"timeout":"1s"}]`,
 			func(ctx context.Context, _ *node) error { <-ctx.Done(); return ctx.Err() }, 2},
 		"noted before it": {`[{"exec":{"command":["a"]},"retries":0}]`,

@@ -27,8 +27,8 @@ var (
 	errNotOurs = errors.New("the Pod has no such sandbox starting any more")
 	// errUnsure means that the Pod could not be read, so nothing was tried.
 	errUnsure = errors.New("reading the Pod")
-	// errUnheard means that it is unknown whether a command runs, ran, or will run.
-	errUnheard = errors.New("no word of the command")
+	// errOutcomeUnknown means that it is unknown whether a command runs, ran, or will run.
+	errOutcomeUnknown = errors.New("the outcome of the command is unknown")
 	// errHopeless means that a retry does not help.
 	errHopeless = errors.New("refused")
 )
@@ -84,7 +84,7 @@ func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, er
 	default:
 		err = r.connect(ctx, pod, s.TCP)
 	}
-	known = err == nil || ctx.Err() == nil && !errors.Is(err, errUnheard)
+	known = err == nil || ctx.Err() == nil && !errors.Is(err, errOutcomeUnknown)
 	switch {
 	case err == nil:
 		return known, nil
@@ -186,7 +186,7 @@ func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(h.Body.Text))
 	if err != nil {
-		return nil, fmt.Errorf("%w: the request cannot be made", errHopeless)
+		return nil, fmt.Errorf("%w: the request cannot be built", errHopeless)
 	}
 	for name, value := range h.Headers {
 		req.Header.Set(name, value.Text)

@@ -66,7 +66,7 @@ func (w handoverLeases) Update(ctx context.Context, lease *coordinationv1.Lease,
 
 func (w handoverLeases) inherit(left string) {
 	if err := w.handover.Inherit(left); err != nil {
-		w.log.Error(err, "Times of the leader before are taken as if no clock had been stepped")
+		w.log.Error(err, "Cannot read the clock of the previous leader; its times are used as if no clock had been stepped")
 	}
 }
 

@@ -27,7 +27,7 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: NameOf(p.Name)}, &networkingv1.NetworkPolicy{})
 	if apierrors.IsNotFound(err) {
 		pending := patch.False(v1alpha1.SandboxPoolConditionNetworkPolicyApplied, v1alpha1.ReasonNetworkPolicyPending,
-			"the NetworkPolicy is being made; the first Pods wait for it")
+			"the NetworkPolicy is being created; the first Pods wait for it")
 		return pool.Gate{Awaits: true, Conditions: []patch.Condition{pending}}, nil
 	}
 	if err != nil {

@@ -136,7 +136,7 @@ func (a *APIServer) upgradeToSPDY(ctx context.Context, u *url.URL) (net.Conn, er
 	if err == nil && json.Unmarshal(text, &status.ErrStatus) == nil && status.ErrStatus.Status == metav1.StatusFailure {
 		return nil, status
 	}
-	return nil, fmt.Errorf("the API server does not speak SPDY: %s: %s", response.Status, strings.TrimSpace(string(text)))
+	return nil, fmt.Errorf("the API server does not support SPDY: %s: %s", response.Status, strings.TrimSpace(string(text)))
 }
 
 // upgrade sends one request on a connection of its own, and keeps the connection.

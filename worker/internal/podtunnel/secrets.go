@@ -57,7 +57,7 @@ func notGiven(err error) error {
 		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon refused them with status %d at port %d",
 			refused.Status, envd.Port)
 	default:
-		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon did not take them at port %d", envd.Port)
+		return problem.New(problem.Misconfigured, "secrets: the sandbox's daemon did not accept them at port %d", envd.Port)
 	}
 }
 

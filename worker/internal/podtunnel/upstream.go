@@ -69,7 +69,7 @@ func (a *APIServer) Dial(ctx context.Context, place sandboxes.Place, what *feder
 	case *federationv1.ReachCall_Port:
 		return a.port(ctx, place, call.Port.GetPort())
 	default:
-		return nil, problem.New(problem.Unimplemented, "this worker does not know what is asked for")
+		return nil, problem.New(problem.Unimplemented, "this worker does not know the requested kind of access")
 	}
 }
 

@@ -38,7 +38,7 @@ func (o *accessOptions) bind(flags *pflag.FlagSet) {
 		"how callers of the local API are authenticated: "+authKubernetes+" (tokens that the cluster knows; its RBAC permits); default: "+
 			"they are "+
 			"not, on loopback")
-	flags.StringVar(&o.cert, "local-tls-cert-file", "", "PEM certificate of the local API; a change is taken up")
+	flags.StringVar(&o.cert, "local-tls-cert-file", "", "PEM certificate of the local API; a change takes effect without a restart")
 	flags.StringVar(&o.key, "local-tls-key-file", "", "PEM key of that certificate")
 	flags.StringSliceVar(&o.audiences, "auth-kubernetes-audiences", nil,
 		"audiences of which a token has one, so that one for the API server is none for the worker; default: the API server's")

@@ -18,7 +18,7 @@ func (o *Options) validateE2B() error {
 	open := o.listen.access.auth == "" || o.listen.access.cert == ""
 	err := f.Validate(open, o.history.peerListen != "", "--auth "+authKubernetes+" with --local-tls-cert-file")
 	if f.Listen != "" && f.KeyFile == "" && o.history.dir == "" {
-		err = errors.Join(err, errors.New("--e2b-listen: want --e2b-key-file, or --data-dir for a key that is made"))
+		err = errors.Join(err, errors.New("--e2b-listen: want --e2b-key-file, or --data-dir for a generated key"))
 	}
 	return err
 }

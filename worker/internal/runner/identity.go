@@ -33,7 +33,7 @@ func (o *identityOptions) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.files.CA, "tls-ca-file", "", "PEM certificates of the CAs that the hub's certificate may come from")
 	flags.StringVar(&o.tokenFile, "token-file", "",
 		"file of the invitation with which this cluster joins its federation, see atollctl cluster invite; it is used once, and a new one "+
-			"is taken up without a restart")
+			"takes effect without a restart")
 	flags.StringVar(&o.dir, "identity-dir", "",
 		"directory of the key and the certificate that the hub issues; without it they are in Secret "+identity.SecretName+" of --namespace")
 }

@@ -121,7 +121,8 @@ const clusterIDGrammar = "1 to 30 of a-z, 0-9 and -, beginning with a letter and
 
 // Bind adds the flags.
 func (o *Options) Bind(flags *pflag.FlagSet) {
-	flags.StringVar(&o.clusterID, "cluster-id", "", "name of this cluster in the federation, for good: "+clusterIDGrammar+" (required)")
+	flags.StringVar(&o.clusterID, "cluster-id", "",
+		"name of this cluster in the federation, which cannot change: "+clusterIDGrammar+" (required)")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the ServiceAccount of the Pod this runs in)")
 	flags.StringVar(&o.namespace, "namespace", "atoll-system", "namespace of the worker's lease, state and ServiceAccounts")
 
@@ -135,7 +136,7 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.hub.name, "hub-name", "", "name to look for in the hub's certificate (default: the host of --hub)")
 	o.certificate.bind(flags)
 	flags.BoolVar(&o.kubernetes.serve, "serve-kubernetes", false,
-		"serve callers of the hub at this cluster's API server, each impersonated; the cluster's RBAC decides what they may do. Takes the "+
+		"serve callers of the hub at this cluster's API server, each impersonated; the cluster's RBAC decides what they may do. Requires the "+
 			"ServiceAccount "+kubeproxy.ServiceAccount+", which may impersonate")
 	flags.StringVar(&o.kubernetes.prefix, "serve-kubernetes-prefix", kubeproxy.DefaultPrefix,
 		"what begins the names of impersonated users and groups: "+kubeproxy.ValidPrefix)
@@ -149,8 +150,8 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.pools.queueCapacity, "queue-capacity", claim.DefaultQueueCapacity, "how many claims may wait for one pool")
 	flags.BoolVar(&o.pools.teamQuotas, "team-quotas", false, "hold teams to the limits in ConfigMap atoll-team-quotas of --namespace")
 	flags.BoolVar(&o.pools.pullSecrets, "pull-secrets", true,
-		"have the pools of an Env pull images with Secret ips-ENV if there is one, which takes the right to list Secrets (of which names "+
-			"alone are kept)")
+		"have the pools of an Env pull images with Secret ips-ENV if there is one, which requires the right to list Secrets (the worker "+
+			"keeps only their names)")
 	flags.StringVar((*string)(&o.network.mode), "sandbox-network-policy", string(netpolicy.Off),
 		"whether each pool gets a NetworkPolicy that opens what its annotation agentbox.navix.sh/egress lists, and nothing else: off, "+
 			"kubernetes, or cilium, which knows DNS names")
@@ -159,10 +160,10 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 		"labels of this worker's Pods in --namespace, as NAME=VALUE,…, which may connect to sandboxes; without it all Pods there")
 	flags.BoolVar(&o.pools.hookSecrets, "hook-secrets", false,
 		"let post-start hooks refer to Secrets of their sandbox's namespace that have the label agentbox.navix.sh/hook-secret=true, "+
-			"which takes the right to get Secrets")
+			"which requires the right to get Secrets")
 	flags.StringSliceVar(&o.pools.sandboxSecrets, "sandbox-secrets", nil,
 		"NAMESPACE/PATTERN of Secrets whose values claims of that namespace may have in their sandboxes' environment, in which * stands for "+
-			"any characters, such as agents/llm-*; takes the right to get Secrets there. Without it claims may refer to none")
+			"any characters, such as agents/llm-*; requires the right to get Secrets there. Without it claims may refer to none")
 	flags.StringVar(&o.pools.sandboxd, "sandboxd-image", "",
 		"image of atoll-sandboxd, which Pods of a template with the runtime e2b get from an init container; without it their own images "+
 			"bring it")
@@ -170,14 +171,14 @@ func (o *Options) Bind(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(&o.pools.adopt), "adopt-pools", string(adoption.Off),
 		"SandboxPools without an Env that get one of their name: off, label (those of the system that the API comes from) or all")
 	flags.StringSliceVar(&o.pools.foreignLeases, "rival-leases", nil,
-		"NAMESPACE/NAME of the leases of other controllers of the same objects, for the time of moving over; while one is held, and for a "+
-			"minute after at most, nothing is done here")
+		"NAMESPACE/NAME of the leases of other controllers of the same objects, during a migration; while one is held, and for at "+
+			"most a minute after, this worker changes nothing")
 	flags.StringVar(&o.history.dir, "data-dir", "", "directory of the history of ended sandboxes; without one it is lost with the process")
 	flags.DurationVar(&o.history.retention, "history-retention", history.DefaultRetention, "how long the record of an ended sandbox is kept")
 	flags.IntVar(&o.history.records, "history-records", history.DefaultMaxRecords, "how many records of ended sandboxes are kept at most")
 	flags.StringVar(&o.history.keyFile, "encryption-key-file", "",
 		"YAML file of keys with which the history is encrypted, see atoll-hub encryption-key new; "+
-			"the first one encrypts, all decrypt, and a change is taken up")
+			"the first one encrypts, all decrypt, and a change takes effect without a restart")
 	flags.StringVar(&o.history.peerListen, "peer-listen", "",
 		"address for the other replicas of this worker, always with mutual TLS; without it they get no copies of the history")
 	flags.StringVar(&o.history.peerAddress, "peer-address", "", "host:port at which they reach this one (required with --peer-listen)")

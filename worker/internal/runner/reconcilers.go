@@ -69,7 +69,7 @@ func (w *assembly) addForeign(context.Context) (err error) {
 		return err
 	}
 	if err := w.mgr.Add(w.others); err != nil {
-		return fmt.Errorf("adding the look-out for other controllers: %w", err)
+		return fmt.Errorf("adding the watcher of other controllers: %w", err)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func starting(pod *corev1.Pod) Diagnosis {
 		if len(pod.Spec.Containers) > 0 {
 			image = pod.Spec.Containers[0].Image
 		}
-		return Diagnosis{ReasonPulling, "the image " + image + " is being pulled, or its container made"}
+		return Diagnosis{ReasonPulling, "the image " + image + " is being pulled, or its container created"}
 	}
 	// For a container that is held back after a swap, the reported last termination is of an earlier container, and of another tenant.
 	return Diagnosis{o.Detail.Reason, o.Detail.Message}
@@ -103,7 +103,7 @@ func unready(pod *corev1.Pod) Diagnosis {
 			return Diagnosis{ReasonNotReady, "container " + cs.Name + " runs and is not ready"}
 		}
 	}
-	return Diagnosis{ReasonPulling, "containers are being made, or their images pulled"}
+	return Diagnosis{ReasonPulling, "containers are being created, or their images pulled"}
 }
 
 // trouble returns what keeps a container from running. It returns the zero value if the container runs, has finished, or is being created.

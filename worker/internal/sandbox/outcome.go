@@ -177,7 +177,7 @@ func podEnd(pod *corev1.Pod) End {
 	if pod.Status.Reason == "" && pod.DeletionTimestamp == nil && restartsAlways(&pod.Spec) {
 		end := End{
 			StopReason: v1alpha1.SandboxStopReasonFailed, Reason: nodeEnded,
-			Message: "the node ended the Pod, as in an eviction; the Pod's events tell more",
+			Message: "the node ended the Pod, as in an eviction; the Pod's events have details",
 		}
 		if cs := mainStatus(pod); cs != nil && cs.State.Terminated != nil {
 			end.ExitCode = new(cs.State.Terminated.ExitCode)

@@ -136,7 +136,7 @@ func (s *Syncer) Receive(f *federationv1.Foreign) {
 	}
 	if n := s.foreign.unusable - before; n > 0 {
 		s.metrics.unusable.Add(float64(n))
-		s.opts.Log.Error(s.foreign.lastUnusable, "dropped what the hub tells of other clusters and cannot be used", "count", n)
+		s.opts.Log.Error(s.foreign.lastUnusable, "dropped messages of the hub about other clusters that are not valid", "count", n)
 	}
 	s.signal()
 }
