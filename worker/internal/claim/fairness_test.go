@@ -31,8 +31,13 @@ func play(script string) string {
 			q.number(o)
 		}
 		switch verb {
-		case "+", "<":
+		case "+":
 			q.add(o)
+		case "<": // as a claim that starts again
+			again := &waiter{tenant: o.tenant}
+			again.keepPlace(o)
+			waiters[name], names[again] = again, name
+			q.add(again)
 		case "-":
 			q.remove(o)
 		case "=":
@@ -77,6 +82,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		"I14: invented users gain nothing":  {"+a1 +ap1 +aq1 +ar1 +as1 +at1 +au1 +b1 +b2 > > > >", "a1 b1 ap1 b2 left 5"},
 		"a user who comes is behind":        {"+ax1 +ax2 +b1 > +ay1 > > >", "ax1 b1 ax2 ay1 left 0"},
 		"back before the team's others":     {"+ax1 +ay1 +ax2 +b1 +b2 > > <ax1 > > > >", "ax1 b1 ax1 ay1 b2 ax2 left 0"},
+		"users back in another order":       {"+ax1 +ay1 +ax2 > > <ay1 <ax1 > > >", "ax1 ay1 ax1 ay1 ax2 left 0"},
 		"leaves: team and user are served":  {"+ax1 +ax2 +ay1 +b1 +b2 > -ax1 > > > >", "ax1 ax2 b1 ay1 b2 left 0"},
 		"the newest of the team with most":  {"+ax1 +ax2 +ay1 +b1 +b2 ! ! !", "ax2/3 b2/2 ay1/2 left 2"},
 		"users of one team displace in it":  {"+ax1 +ax2 +ax3 +ay1 ! !", "ax3/4 ax2/3 left 2"},

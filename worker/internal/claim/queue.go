@@ -97,6 +97,11 @@ func (q *waitQueue) newLine(user string) *line {
 
 func (q *waitQueue) len() int { return q.count }
 
+// keepPlace gives a claim that starts again the place that it had when it got its Pod.
+func (w *waiter) keepPlace(before *waiter) {
+	w.ticket, w.teamRank, w.userRank = before.ticket, before.teamRank, before.userRank
+}
+
 // number assigns a ticket to a claim that has none.
 func (q *waitQueue) number(w *waiter) {
 	if w.ticket == 0 {

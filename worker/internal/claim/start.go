@@ -77,7 +77,7 @@ func (l locked) enterAgain(caller context.Context, before *op) (*op, error) {
 	o.callers = before.callers
 	l.lose(before)
 	if o.queue == before.queue {
-		o.ticket, o.teamRank = before.ticket, before.teamRank
+		o.keepPlace(&before.waiter)
 	}
 	l.launch(caller, o)
 	return o, nil
