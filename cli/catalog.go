@@ -248,7 +248,7 @@ func showImport(out io.Writer, format string, got *sandboxv1.ImportEnvResponse) 
 	var errs []error
 	for _, c := range got.GetClusters() {
 		if c.GetState() != sandboxv1.CatalogCluster_APPLIED {
-			errs = append(errs, problem.New(problem.Unavailable, "the manifest may lack the part of %s, which could not be asked: %s",
+			errs = append(errs, problem.New(problem.Unavailable, "the manifest may lack the part of %s, which could not be read: %s",
 				c.GetClusterId(), clip.Line(c.GetMessage())))
 		}
 	}

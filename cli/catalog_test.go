@@ -43,7 +43,7 @@ func TestAnImportWithoutAClusterFails(t *testing.T) {
 				t.Errorf("without %v: exit code %d\n%s%s", away, code, stdout, stderr)
 			}
 			for _, id := range away {
-				if !strings.Contains(stderr, "may lack the part of "+id+", which could not be asked: it is not connected (UNAVAILABLE)\n") {
+				if !strings.Contains(stderr, "may lack the part of "+id+", which could not be read: it is not connected (UNAVAILABLE)\n") {
 					t.Errorf("without %v: %s", away, stderr)
 				}
 			}

@@ -196,11 +196,15 @@ func toFile(local string, write func(io.Writer) error) error {
 		if refused := errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS); began || !refused {
 			return err
 		}
-		file, err := os.OpenFile(target, os.O_WRONLY|os.O_TRUNC, 0)
+		file, err := os.OpenFile(target, os.O_WRONLY, 0)
 		if err != nil {
 			return fmt.Errorf("writing %s: %w", local, err)
 		}
-		return errors.Join(write(file), file.Close())
+		to := &inPlace{file: file}
+		if err = write(to); err == nil {
+			err = to.empty()
+		}
+		return errors.Join(err, file.Close())
 	case errors.Is(missing, fs.ErrNotExist):
 		return replace(local, 0o666, func(file *os.File) error { return write(file) })
 	}
@@ -209,6 +213,27 @@ func toFile(local string, write func(io.Writer) error) error {
 		return fmt.Errorf("writing %s: %w", local, err)
 	}
 	return errors.Join(write(file), file.Close())
+}
+
+// inPlace empties its file at the first write, so that a copy that cannot begin leaves the file unchanged.
+type inPlace struct {
+	file  *os.File
+	began bool
+}
+
+func (p *inPlace) empty() error {
+	if p.began {
+		return nil
+	}
+	p.began = true
+	return p.file.Truncate(0)
+}
+
+func (p *inPlace) Write(b []byte) (int, error) {
+	if err := p.empty(); err != nil {
+		return 0, err
+	}
+	return p.file.Write(b)
 }
 
 // writable returns an error for a file without write permission, because a rename would replace it nevertheless.

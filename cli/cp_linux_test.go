@@ -39,6 +39,13 @@ func TestACopyOntoAFileOfAFolderThatTakesNoOther(t *testing.T) {
 	if err := toFile(file, func(io.Writer) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("a copy that breaks off: %v", err)
 	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "after" {
+		t.Errorf("a copy that did not begin leaves %q: %v", got, err)
+	}
+	must.Succeed(t, toFile(file, func(io.Writer) error { return nil }))
+	if got, err := os.ReadFile(file); err != nil || len(got) > 0 {
+		t.Errorf("a copy of an empty file has %q: %v", got, err)
+	}
 	if err := toFile(filepath.Join(dir, "other"), after); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("a file that is not there: %v", err)
 	}

@@ -106,8 +106,9 @@ func (i *inside) run() error {
 			}
 		}()
 		defer func() {
+			over := run.end != nil || timeout > 0 && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 			cancel(nil)
-			if run.end != nil {
+			if over {
 				died() // because a daemon that hangs would hold up the response
 			}
 			<-fed
