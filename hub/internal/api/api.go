@@ -177,12 +177,11 @@ func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterR
 	if r.GetReclaimRoom() && c.shares == nil {
 		return nil, problem.InvalidField("reclaimRoom", "true", "false: this hub divides no maxReplicas over clusters (--allotments)")
 	}
-	cluster, err := c.fleet.Forget(ctx, r.GetId())
-	if err == nil {
-		if _, err := c.withdraw(ctx, r.GetId()); err != nil {
-			return nil, err
-		}
+	// First; because a cluster that joins with an invitation reverts the removal.
+	if _, err := c.withdraw(ctx, r.GetId()); err != nil {
+		return nil, err
 	}
+	cluster, err := c.fleet.Forget(ctx, r.GetId())
 	if !r.GetReclaimRoom() || err != nil && (!errors.Is(err, fleet.ErrNoCluster) || !c.fleet.Forgotten(r.GetId(), "")) {
 		return cluster, c.explain(ctx, r.GetId(), err)
 	}

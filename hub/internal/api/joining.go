@@ -144,6 +144,10 @@ func (c clusters) RevokeCluster(ctx context.Context, r *sandboxv1.RevokeClusterR
 		return &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_UNREACHABLE,
 			Message: "its invitations were withdrawn; it has not joined"}, nil
 	}
+	if err == nil && cluster == nil {
+		return &sandboxv1.Cluster{Id: r.GetId(), State: sandboxv1.ClusterState_UNREACHABLE, Revoked: true,
+			Message: "its certificates were revoked; it has not attached"}, nil
+	}
 	return cluster, c.explain(ctx, r.GetId(), err)
 }
 

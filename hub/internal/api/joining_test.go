@@ -69,7 +69,7 @@ func TestAScopeHoldsBesideAnInvitationThatIsUsed(t *testing.T) {
 		Id: "east", Scope: &sandboxv1.ClusterScope{Namespaces: []string{"set"}},
 	})
 	must.Succeed(t, err)
-	if s.do != nil || strings.Join(got.GetScope().GetNamespaces(), ",") != "set" {
-		t.Errorf("the cluster is %v", got)
+	if now := f.Cluster("east").GetScope().GetNamespaces(); s.do != nil || strings.Join(now, ",") != "set" {
+		t.Errorf("its scope is %v; the call returned %v", now, got)
 	}
 }

@@ -259,6 +259,25 @@ func TestARenewalInFlightEndsWithARevoke(t *testing.T) {
 	}
 }
 
+// TestACertificateIsRevokedBeforeItsFirstStream; because who stole the invitation may wait with it.
+func TestACertificateIsRevokedBeforeItsFirstStream(t *testing.T) {
+	o := open(t, store.NewMemory(), time.Now(), false)
+	key := newKey(t)
+	_, err := o.ask(o.invite(time.Hour), "east", "uid", key)
+	must.Succeed(t, err)
+	hash, err := pki.KeyHash(key.Public())
+	must.Succeed(t, err)
+	_, err = o.fleet.Revoke(t.Context(), "east")
+	must.Succeed(t, err)
+	hello := &federationv1.Hello{Protocol: 1, ClusterUid: "uid", Term: "t", Stream: 1}
+	if _, _, refused := o.fleet.Connect(fleet.Peer{ClusterID: "east", Key: hash}, hello); refused == nil {
+		t.Error("the certificate gives a stream")
+	}
+	if _, err := o.fleet.Revoke(t.Context(), "west"); !errors.Is(err, fleet.ErrNoCluster) {
+		t.Errorf("a cluster that never joined: %v", err)
+	}
+}
+
 // TestI14InvitationsAreBounded, and those that have expired make room.
 func TestI14InvitationsAreBounded(t *testing.T) {
 	o := open(t, store.NewMemory(), time.Now(), false)

@@ -205,6 +205,12 @@ func (a *Authority) issue(ctx context.Context, key crypto.PublicKey, to fleet.Ad
 	if err := a.fleet.Admit(ctx, to); err != nil {
 		return nil, err
 	}
+	if to.Scope != nil {
+		// An operator may have withdrawn the invitation, and then found no key to revoke.
+		if _, err := to.Scope(ctx); err != nil {
+			return nil, err
+		}
+	}
 	v, now := a.now()
 	chain, err := v.signer.SignCluster(to.ClusterID, key, a.opts.Lifetime, now)
 	if err != nil {

@@ -104,7 +104,7 @@ func (c *cluster) saveIfDirty(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.unsaved { // another replica may have changed the record in the meantime
+	if !c.unsaved && written.Revision >= c.record.Revision { // another replica may have changed the record in the meantime
 		takeReported(&c.record, written)
 	}
 	return nil

@@ -70,16 +70,25 @@ func (f *Fleet) Admit(ctx context.Context, a Admission) error {
 	})
 }
 
-// Revoke revokes all certificates of a cluster and ends its stream. The cluster stays registered.
+// Revoke revokes all certificates of a cluster and ends its stream. The cluster stays registered. For a cluster that has a certificate and
+// has not registered yet, Revoke returns no cluster.
 func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, error) {
-	c, err := f.changeRegistered(ctx, id, func(c *cluster, r *Record) {
+	c := f.cluster(id)
+	if c == nil {
+		return nil, ErrNoCluster
+	}
+	err := c.change(ctx, func(r *Record) error {
 		keys := r.Keys
+		if r.UID == "" && len(keys) == 0 {
+			return ErrNoCluster
+		}
 		if s := c.session.Load(); s != nil && s.peer.Key != "" { // this replica does not know the key of a session at another replica
 			keys = append(keys, s.peer.Key)
 		}
 		r.Revoke(keys)
 		r.RevokeBefore(f.clock.Now()) // covers certificates whose keys the record has dropped
 		r.Keys = nil
+		return nil
 	})
 	if err != nil {
 		return nil, err

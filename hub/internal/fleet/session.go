@@ -142,8 +142,14 @@ func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 		return err
 	}
 	c.mu.Lock()
-	c.record = r
+	if r.Revision >= c.record.Revision { // otherwise this replica already has another replica's later change
+		c.record = r
+	}
+	mine := c.record.UID == uid
 	c.mu.Unlock()
+	if !mine {
+		return errSuperseded
+	}
 	c.fleet.enrol()
 	return nil
 }
@@ -249,8 +255,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	}
 	if known {
 		begin(&r)
-		c.begin(s, r)
-		return nil
+		return c.begin(s, r)
 	}
 	if !c.begins.take(c.fleet.now()) {
 		return fmt.Errorf("%w: %d at once, then one in %s", ErrTooOften, beginBurst, beginEvery)
@@ -268,8 +273,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 	if r.Incarnation != incarnation { // a later leader has begun at another replica in the meantime
 		return ErrReplaced
 	}
-	c.begin(s, r)
-	return nil
+	return c.begin(s, r)
 }
 
 // mayBegin refuses an incarnation that is not new.
@@ -280,9 +284,14 @@ func (s *Session) mayBegin(incarnation uint64, r Record) error {
 	return nil
 }
 
-func (c *cluster) begin(s *Session, r Record) {
+// begin sets the incarnation of a stream. It returns ErrReplaced if another replica has recorded a later one since r was written.
+func (c *cluster) begin(s *Session, r Record) error {
 	now := c.fleet.now()
 	c.mu.Lock()
+	if r.Incarnation < c.record.Incarnation {
+		c.mu.Unlock()
+		return ErrReplaced
+	}
 	c.unsaved = c.unsaved || c.record.ResourceVersion != r.ResourceVersion
 	c.record.Incarnation, c.record.Term, c.record.ResourceVersion = r.Incarnation, r.Term, r.ResourceVersion
 	if c.order.Incarnation != r.Incarnation && s.current() {
@@ -298,6 +307,7 @@ func (c *cluster) begin(s *Session, r Record) {
 	}
 	c.mu.Unlock()
 	c.evaluate()
+	return nil
 }
 
 // Synced reports whether a complete report of the stream has counted, or its first delta if it needs no complete report.
