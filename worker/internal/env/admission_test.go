@@ -173,7 +173,11 @@ func TestAdmissionIsFrozen(t *testing.T) {
 		}
 	}
 	asked, _ = p.questions()
-	if n := len(asked); n != 4 || !asked[2].Probe || asked[3].Probe || asked[3].To != 5 {
+	var probes []bool // a refresh that finds the Env changed meanwhile asks again
+	for _, c := range asked {
+		probes = append(probes, c.Probe)
+	}
+	if n := len(asked); n < 4 || asked[1].Probe || !slices.Equal(slices.Compact(probes), []bool{false, true, false}) || asked[n-1].To != 5 {
 		t.Errorf("was asked %+v", asked[1:])
 	}
 	w.Eventually("the refreshed pool", func() error {
