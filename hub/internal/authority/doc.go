@@ -16,8 +16,8 @@
 //     by the hub would need a key that would itself be in a Secret beside it. If the store is encrypted, there is no copy in a file by
 //     default.
 //   - A restored backup has no invitations; because a used invitation would be unused again.
-//   - With certificate files, clusters must also trust the CAs of --tls-ca-file, in the file's current state: TestCAsOfFilesAreTakenUp. A step
-//     of a rotation keeps the CAs that it was computed from; because the file may just be being written: TestCAsOfFilesAreReadOnce.
+//   - With certificate files, clusters must also trust the CAs of --tls-ca-file, in the file's current state: TestCAsOfFilesAreTakenUp. A
+//     step of a rotation keeps the CAs that it was computed from; because the file may just be being written: TestCAsOfFilesAreReadOnce.
 //   - A CA of the operator (--ca-cert-file) becomes part of the state. A newer one starts a rotation to it:
 //     TestAnOperatorsIntermediateSigns.
 //

@@ -101,7 +101,8 @@
 //   - Package registrycopy records a binding before the registry does.
 //   - With several replicas a record is written by compare-and-swap. A replica that loses reads the new record and decides again:
 //     TestOneNameAtTwoReplicas, TestI4IncarnationsRiseAcrossReplicas, TestAChangeHidesNoLaterOne. Each replica follows the writes of the
-//     others: TestI4AForgetAtOneReplicaEndsTheStreamAtAnother, TestAKeyRevokedAtOneReplicaIsRevokedAtAll, TestAReplicaThatWasCutOffCatchesUp.
+//     others: TestI4AForgetAtOneReplicaEndsTheStreamAtAnother, TestAKeyRevokedAtOneReplicaIsRevokedAtAll,
+//     TestAReplicaThatWasCutOffCatchesUp.
 //
 // # Liveness (I6, I11)
 //
