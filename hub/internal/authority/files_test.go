@@ -18,13 +18,14 @@ import (
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/link/pki"
 	"navix.sh/atoll/pkg/store"
 )
 
-// TestCAsOfFilesAreTakenUp: clusters are sent a CA that is put into the file while the hub runs, and trust those of before as long as the
-// file cannot be used.
-func TestCAsOfFilesAreTakenUp(t *testing.T) {
+// openWithFiles returns an Authority with certificate files, and a CA that is not in them.
+func openWithFiles(t *testing.T) (*Authority, link.Files, *clocktesting.FakeClock, *pki.CA) {
+	t.Helper()
 	made, err := pki.New(filepath.Join(t.TempDir(), "pki"))
 	must.Succeed(t, err)
 	files, err := made.Hub("127.0.0.1")
@@ -34,6 +35,13 @@ func TestCAsOfFilesAreTakenUp(t *testing.T) {
 	must.Succeed(t, err)
 	other, err := pki.NewCA("other", clk.Now())
 	must.Succeed(t, err)
+	return a, files, clk, other
+}
+
+// TestCAsOfFilesAreTakenUp: clusters are sent a CA that is put into the file while the hub runs, and trust those of before as long as the
+// file cannot be used.
+func TestCAsOfFilesAreTakenUp(t *testing.T) {
+	a, files, clk, other := openWithFiles(t)
 	before, err := os.ReadFile(files.CA)
 	must.Succeed(t, err)
 	trust, changed := a.Trust()
@@ -69,15 +77,7 @@ func TestCAsOfFilesAreTakenUp(t *testing.T) {
 
 // TestCAsOfFilesAreReadOnce: neither taking up CAs that were read, nor a step of a rotation, uses what the file has become since.
 func TestCAsOfFilesAreReadOnce(t *testing.T) {
-	made, err := pki.New(filepath.Join(t.TempDir(), "pki"))
-	must.Succeed(t, err)
-	files, err := made.Hub("127.0.0.1")
-	must.Succeed(t, err)
-	clk := clocktesting.NewFakeClock(time.Now())
-	a, err := Open(t.Context(), Options{Store: store.NewMemory(), Clock: clk, Log: testlog.New(t), Files: &files})
-	must.Succeed(t, err)
-	other, err := pki.NewCA("other", clk.Now())
-	must.Succeed(t, err)
+	a, files, _, other := openWithFiles(t)
 	read, err := os.ReadFile(files.CA)
 	must.Succeed(t, err)
 	read = slices.Concat(read, other.PEM())

@@ -89,25 +89,21 @@ func (c *cluster) saveIfDirty(ctx context.Context) error {
 	if !dirty {
 		return nil
 	}
-	written, err := c.write(ctx, func(r *Record) error {
+	_, err := c.write(ctx, func(r *Record) error {
 		if c.via.Load() != nil || r.UID != mine.UID {
 			return errSuperseded
 		}
 		takeReported(r, mine)
 		return nil
+	}, func(written Record) {
+		if !c.unsaved { // otherwise the cluster has reported again in the meantime
+			takeReported(&c.record, written)
+		}
 	})
 	if errors.Is(err, errSuperseded) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.unsaved && written.Revision >= c.record.Revision { // another replica may have changed the record in the meantime
-		takeReported(&c.record, written)
-	}
-	return nil
+	return err
 }
 
 // errSuperseded means that the cluster now reports to another replica, or that another cluster has the name.

@@ -54,30 +54,24 @@ func (c *cluster) change(ctx context.Context, apply func(r *Record) error) error
 	c.durable.Lock()
 	defer c.durable.Unlock()
 	var refused error
-	next, err := c.write(ctx, func(r *Record) error {
+	_, err := c.write(ctx, func(r *Record) error {
 		refused = apply(r)
 		return refused
-	})
+	}, c.adoptChange)
 	if refused != nil {
 		return refused
 	}
 	if err != nil {
 		return fmt.Errorf("recording a change of cluster %s: %w", c.ID, err)
 	}
-	c.changed(&next)
 	return nil
 }
 
-// changed takes over a change that is durable, unless a later one of another replica is here already: the next write would undo that.
-func (c *cluster) changed(next *Record) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if next.Revision < c.record.Revision {
-		return
-	}
+// adoptChange takes over what operators and certificates change in a record. Called with mu held.
+func (c *cluster) adoptChange(next Record) {
 	c.record.UID, c.record.Draining, c.record.Forgotten, c.record.Keys = next.UID, next.Draining, next.Forgotten, next.Keys
 	c.record.RefusedKeys, c.record.RevokedAt, c.record.Scope = next.RefusedKeys, next.RevokedAt, next.Scope
-	c.applyRecord(next)
+	c.applyRecord(&next)
 }
 
 // Drain stops new claims to a cluster. Everything else continues.

@@ -12,8 +12,9 @@ import (
 )
 
 // write makes a change of the record durable and returns the record. If another replica has changed the record meanwhile, it reads that
-// record and applies the change again. It waits only for the registry. Called with durable held and mu not held.
-func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Record, error) {
+// record and applies the change again. adopt takes over the written record as in saved. write waits only for the registry. Called with
+// durable held and mu not held.
+func (c *cluster) write(ctx context.Context, apply func(r *Record) error, adopt func(Record)) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	for {
@@ -26,13 +27,7 @@ func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Recor
 		next.ClusterID = c.ID
 		err := c.fleet.save(ctx, &next)
 		if err == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if next.Revision >= c.record.Revision { // otherwise this replica already has another replica's later change
-				c.record.Revision = next.Revision
-				return next, nil
-			}
-			return c.recordCopy(), nil
+			return c.saved(next, adopt), nil
 		}
 		if errors.Is(err, store.ErrConflict) {
 			if err = c.reload(ctx); err == nil {
@@ -44,6 +39,19 @@ func (c *cluster) write(ctx context.Context, apply func(r *Record) error) (Recor
 		c.mu.Unlock()
 		return next, err
 	}
+}
+
+// saved calls adopt, with mu held, for a record that is durable, and returns the record. If this replica already has another replica's
+// later record, saved keeps and returns that one; because the next write would otherwise undo it.
+func (c *cluster) saved(r Record, adopt func(Record)) Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Revision < c.record.Revision {
+		return c.recordCopy()
+	}
+	c.record.Revision = r.Revision
+	adopt(r)
+	return r
 }
 
 // save writes a record. With several replicas it sets the record's revision, or returns store.ErrConflict.

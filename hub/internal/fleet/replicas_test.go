@@ -182,7 +182,9 @@ func TestAChangeHidesNoLaterOne(t *testing.T) {
 	c.mu.Unlock()
 	operate(t, newFleet(t, NewRegistry(s)).Revoke, "east")
 	must.Succeed(t, c.reload(t.Context()))
-	c.changed(&own)
+	if kept := c.saved(own, c.adoptChange); kept.RevokedAt.IsZero() || !a.Cluster("east").GetRevoked() {
+		t.Errorf("the replica has %+v", kept)
+	}
 	operate(t, a.Undrain, "east")
 	r, _, err := hubstate.LoadRecord(t.Context(), s, "east")
 	must.Succeed(t, err)

@@ -137,17 +137,11 @@ func (c *cluster) register(peer Peer, hello *federationv1.Hello) error {
 		resetRecord(r, uid)
 		r.AddKey(peer.Key) // in addition to the keys that were issued to it by an invitation
 		return nil
-	})
+	}, func(r Record) { c.record = r })
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	if r.Revision >= c.record.Revision { // otherwise this replica already has another replica's later change
-		c.record = r
-	}
-	mine := c.record.UID == uid
-	c.mu.Unlock()
-	if !mine {
+	if r.UID != uid {
 		return errSuperseded
 	}
 	c.fleet.enrol()
@@ -266,7 +260,7 @@ func (s *Session) Begin(b *federationv1.Begin) error {
 		}
 		begin(r)
 		return nil
-	})
+	}, func(Record) {}) // c.begin takes it over
 	if err != nil {
 		return fmt.Errorf("beginning incarnation %d: %w", incarnation, err)
 	}
