@@ -196,15 +196,7 @@ func toFile(local string, write func(io.Writer) error) error {
 		if refused := errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS); began || !refused {
 			return err
 		}
-		file, err := os.OpenFile(target, os.O_WRONLY, 0)
-		if err != nil {
-			return fmt.Errorf("writing %s: %w", local, err)
-		}
-		to := &inPlace{file: file}
-		if err = write(to); err == nil {
-			err = to.empty()
-		}
-		return errors.Join(err, file.Close())
+		return overwrite(target, write)
 	case errors.Is(missing, fs.ErrNotExist):
 		return replace(local, 0o666, func(file *os.File) error { return write(file) })
 	}
@@ -213,6 +205,19 @@ func toFile(local string, write func(io.Writer) error) error {
 		return fmt.Errorf("writing %s: %w", local, err)
 	}
 	return errors.Join(write(file), file.Close())
+}
+
+// overwrite calls write with an existing file.
+func overwrite(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	to := &inPlace{file: file}
+	if err = write(to); err == nil {
+		err = to.empty()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // inPlace empties its file at the first write, so that a copy that cannot begin leaves the file unchanged.
