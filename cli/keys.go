@@ -120,7 +120,7 @@ to it, or to its team: see "atollctl access".`,
 			if cmd.Flags().Changed("valid-for") {
 				in.ValidFor = durationpb.New(valid)
 			}
-			return a.mint(cmd, out, func(ctx context.Context, c clients) (*sandboxv1.ApiKey, error) {
+			return a.createToken(cmd, out, func(ctx context.Context, c clients) (*sandboxv1.ApiKey, error) {
 				key, err := c.keys.CreateKey(ctx, in)
 				if err == nil && forE2B {
 					key.Token, err = e2b.ClientKey(key.GetToken())
@@ -154,8 +154,8 @@ func outFlag(cmd *cobra.Command, out *string) {
 	cmd.Flags().StringVar(out, "out", "", "write the token to this new file, for its owner's eyes, and print it nowhere")
 }
 
-// mint creates a token and passes it to the user: in a new file, which is created first, or as the only output on stdout.
-func (a *app) mint(cmd *cobra.Command, out string, make func(context.Context, clients) (*sandboxv1.ApiKey, error)) error {
+// createToken creates a token and passes it to the user: in a new file, which is created first, or as the only output on stdout.
+func (a *app) createToken(cmd *cobra.Command, out string, make func(context.Context, clients) (*sandboxv1.ApiKey, error)) error {
 	var file *os.File
 	if out != "" {
 		var err error
@@ -175,12 +175,12 @@ func (a *app) mint(cmd *cobra.Command, out string, make func(context.Context, cl
 		if hub, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{}); err == nil && hub.GetOpen() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "Warning: this hub asks no caller for a key (it has no --auth): who reaches it may do everything")
 		}
-		return a.hand(cmd, key, file)
+		return a.deliverToken(cmd, key, file)
 	})
 }
 
-// hand writes a new token to the file, or prints it.
-func (a *app) hand(cmd *cobra.Command, key *sandboxv1.ApiKey, file *os.File) error {
+// deliverToken writes a new token to the file, or prints it.
+func (a *app) deliverToken(cmd *cobra.Command, key *sandboxv1.ApiKey, file *os.File) error {
 	if file != nil {
 		_, err := fmt.Fprintln(file, key.GetToken())
 		if err = errors.Join(err, file.Sync()); err != nil {
@@ -233,7 +233,7 @@ func rotateKeyCommand(a *app) *cobra.Command {
 			if cmd.Flags().Changed("valid-for") {
 				in.ValidFor = durationpb.New(valid)
 			}
-			return a.mint(cmd, out, func(ctx context.Context, c clients) (*sandboxv1.ApiKey, error) { return c.keys.RotateKey(ctx, in) })
+			return a.createToken(cmd, out, func(ctx context.Context, c clients) (*sandboxv1.ApiKey, error) { return c.keys.RotateKey(ctx, in) })
 		},
 	}
 	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "for how long the old token stays valid; 0: not at all")

@@ -124,12 +124,12 @@ func (d *door) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
 }
 
 const (
-	officeLease = 5 * time.Second
-	officePoll  = 500 * time.Millisecond
+	leaderLease = 5 * time.Second
+	leaderPoll  = 500 * time.Millisecond
 )
 
-// Lead implements store.Shared. The office is lost some time after the way to the store.
-func (d *door) Lead(ctx context.Context, office string, lead func(ctx context.Context)) error {
+// Lead implements store.Shared. Leadership is lost some time after the way to the store.
+func (d *door) Lead(ctx context.Context, election string, lead func(ctx context.Context)) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(d.dead, end)()
@@ -141,16 +141,16 @@ func (d *door) Lead(ctx context.Context, office string, lead func(ctx context.Co
 		go func() {
 			defer lost()
 			for term.Err() == nil {
-				try, end := context.WithTimeout(term, officeLease)
+				try, end := context.WithTimeout(term, leaderLease)
 				err := d.way(try)
 				end()
 				if err != nil {
 					return
 				}
-				time.Sleep(officePoll)
+				time.Sleep(leaderPoll)
 			}
 		}()
-		_ = d.Memory.Lead(term, office, lead)
+		_ = d.Memory.Lead(term, election, lead)
 		lost()
 	}
 	return ctx.Err()

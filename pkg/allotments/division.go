@@ -20,7 +20,7 @@ type Division struct {
 	number    uint64
 	books     map[Key]Book
 	addressed map[string]uint64 // incarnation of each cluster to which rooms may be sent
-	said      map[string]*Answer
+	said      map[string]*Reply
 }
 
 // Change is what must be stored.
@@ -36,7 +36,7 @@ func (c Change) None() bool { return len(c.Books)+len(c.Addressed) == 0 }
 
 // NewDivision returns a Division with the stored state.
 func NewDivision(epoch uint64, books map[Key]Book, addressed map[string]uint64) *Division {
-	return &Division{Epoch: epoch, books: maps.Clone(books), addressed: maps.Clone(addressed), said: map[string]*Answer{}}
+	return &Division{Epoch: epoch, books: maps.Clone(books), addressed: maps.Clone(addressed), said: map[string]*Reply{}}
 }
 
 // Apply applies a change that was stored.
@@ -75,8 +75,8 @@ func (d *Division) Call(cluster string) Call {
 	return out
 }
 
-// Answered processes a worker's Answer to a call, and returns the change that must be stored.
-func (d *Division) Answered(cluster, uid string, sent Call, a Answer) Change {
+// Answered processes a worker's Reply to a call, and returns the change that must be stored.
+func (d *Division) Answered(cluster, uid string, sent Call, a Reply) Change {
 	if a.Epoch != sent.Epoch || a.Number != sent.Number || sent.Incarnation != d.addressed[cluster] {
 		return Change{} // it is for a call of another leader, or an earlier call
 	}

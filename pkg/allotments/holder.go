@@ -20,8 +20,8 @@ type Call struct {
 	Floors map[Key]int32
 }
 
-// Answer is the worker's reply with what it holds under the named call.
-type Answer struct {
+// Reply is the worker's reply with what it holds under the named call.
+type Reply struct {
 	Epoch, Number uint64
 	Holdings      map[Key]Holding
 	// Unknown are the Envs whose groups were not observed yet.
@@ -32,7 +32,7 @@ type Answer struct {
 type Env struct{ Namespace, Name string }
 
 // of returns the holding of a group, and whether the holding is known.
-func (a *Answer) of(k Key) (Holding, bool) {
+func (a *Reply) of(k Key) (Holding, bool) {
 	return a.Holdings[k], !a.Unknown[Env{k.Namespace, k.Env}]
 }
 
@@ -183,9 +183,9 @@ func (h *Holder) Keep(namespace, env string, has func(group string) bool) {
 }
 
 // Take applies a call, unless a later one was applied before. It returns what is held now, and the groups whose room or floor has changed.
-func (h *Holder) Take(c Call) (Answer, []Key, error) {
+func (h *Holder) Take(c Call) (Reply, []Key, error) {
 	if c.Incarnation != h.incarnation || !h.on {
-		return Answer{}, nil, ErrIncarnation
+		return Reply{}, nil, ErrIncarnation
 	}
 	var changed []Key
 	if c.Epoch > h.epoch || c.Epoch == h.epoch && c.Number > h.number {
@@ -205,7 +205,7 @@ func (h *Holder) Take(c Call) (Answer, []Key, error) {
 			}
 		}
 	}
-	out := Answer{Epoch: h.epoch, Number: h.number, Holdings: map[Key]Holding{}}
+	out := Reply{Epoch: h.epoch, Number: h.number, Holdings: map[Key]Holding{}}
 	for k, g := range h.groups {
 		if g.observed && g.last.Present {
 			holding := g.last

@@ -87,7 +87,7 @@ type answer struct {
 	leader  int
 	cluster string
 	number  uint64
-	allotments.Answer
+	allotments.Reply
 }
 
 type cluster struct {
@@ -362,7 +362,7 @@ func (w *world) deliver() {
 		return
 	}
 	delete(l.waits, m.cluster)
-	if change := l.Answered(m.cluster, w.find(m.cluster).uid, sent, m.Answer); !change.None() && w.commit(l, change) {
+	if change := l.Answered(m.cluster, w.find(m.cluster).uid, sent, m.Reply); !change.None() && w.commit(l, change) {
 		w.log("%s holds %v of %v: %v", m.cluster, m.Holdings, sent.Rooms, w.books[key])
 	}
 }

@@ -61,7 +61,7 @@ func (n *newSandbox) check() error {
 	switch {
 	case n.AutoPause:
 		return absent("autoPause", "pause the sandbox yourself; its memory stays")
-	case !asHere(n.Network):
+	case !supportedNetwork(n.Network):
 		return absent("network but denyOut of all addresses", "choose an Env whose annotation egress opens what the sandbox needs")
 	case len(n.VolumeMounts) > 0:
 		return absent("volumeMounts", "put volumes into the Env's template")
@@ -73,9 +73,9 @@ func (n *newSandbox) check() error {
 	return nil
 }
 
-// asHere reports whether a sandbox can have the requested network: its ports require a token, and either the egress that the Env's
-// annotation opens is allowed, or none.
-func asHere(network map[string]any) bool {
+// supportedNetwork reports whether a sandbox can have the requested network: its ports require a token, and either the egress that the
+// Env's annotation opens is allowed, or none.
+func supportedNetwork(network map[string]any) bool {
 	for name, value := range network {
 		switch name {
 		case "allowPublicTraffic":

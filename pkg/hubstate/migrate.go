@@ -40,8 +40,8 @@ type Migration struct {
 type Migrated struct {
 	Entries map[Kind]int
 	Sums    map[Kind]string // SHA-256 of keys and values, the same for both sides
-	// Last is how long no hub could run on the source: the time of the last copy and the comparison.
-	Last time.Duration
+	// CutoverTime is how long no hub could run on the source: the time of the last copy and the comparison.
+	CutoverTime time.Duration
 }
 
 // Run copies all entries, compares both sides, and gives the target's ledger a new id, so that a hub that starts on the outdated source is
@@ -72,7 +72,7 @@ func (m Migration) Run(ctx context.Context) (out Migrated, err error) {
 	if err == nil {
 		err = to.complete(ctx)
 	}
-	out.Last = time.Since(began)
+	out.CutoverTime = time.Since(began)
 	if err = errors.Join(err, to.close()); err != nil {
 		return out, fmt.Errorf("migrating to %s: %w", m.To, err)
 	}

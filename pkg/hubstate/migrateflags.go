@@ -64,7 +64,7 @@ func (f *MigrateFlags) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "migrated %s to %s; hubs were kept out for %s\n", m.From, m.To, done.Last.Round(time.Millisecond))
+	_, err = fmt.Fprintf(out, "migrated %s to %s; hubs were kept out for %s\n", m.From, m.To, done.CutoverTime.Round(time.Millisecond))
 	for _, kind := range kinds {
 		if err == nil {
 			_, err = fmt.Fprintf(out, "%s: %d entries, both sides have sha256 %s\n", kind, done.Entries[kind], done.Sums[kind])

@@ -15,7 +15,7 @@ var ErrNoCertificate = errors.New("this worker has no certificate yet")
 
 // AwaitCredentials is NewCredentials for a source that may get its certificate later.
 func AwaitCredentials(source Source, log logr.Logger) *Credentials {
-	return &Credentials{source: source, log: log, good: &material{cas: x509.NewCertPool()}, admitted: newSeats()}
+	return &Credentials{source: source, log: log, good: &material{cas: x509.NewCertPool()}, conns: newConnCounts()}
 }
 
 // missing reports whether there has never been a certificate.

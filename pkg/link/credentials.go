@@ -61,7 +61,7 @@ type Credentials struct {
 	mu   sync.Mutex
 	good *material
 
-	admitted seats
+	conns connCounts
 }
 
 // material is one consistent reading of the source.
@@ -82,7 +82,7 @@ func NewCredentials(source Source, log logr.Logger) (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Credentials{source: source, log: log, good: m, admitted: newSeats()}, nil
+	return &Credentials{source: source, log: log, good: m, conns: newConnCounts()}, nil
 }
 
 // Identity returns the certificate's identity.
@@ -238,7 +238,7 @@ func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 		secure, info = newGuest(secure)
 		return secure, info, nil
 	}
-	if secure, err = t.admitted.seat(secure, info); err != nil {
+	if secure, err = t.conns.admit(secure, info); err != nil {
 		return nil, nil, err
 	}
 	if stranger, ok := conn.(interface{ Admit() }); ok {

@@ -94,14 +94,14 @@ func guestOf(ctx context.Context) *guestConn {
 	return g.conn
 }
 
-// joins limits the rate of guests.
-type joins struct {
+// guestLimiter limits the rate of guests.
+type guestLimiter struct {
 	all  *rate.Limiter
 	from *limiters[netip.Prefix]
 }
 
-func newJoins() *joins {
-	return &joins{
+func newGuestLimiter() *guestLimiter {
+	return &guestLimiter{
 		all:  rate.NewLimiter(joinsPerSecond, joinsAtOnce),
 		from: newLimiters[netip.Prefix](joinsPerSecondPerAddress, joinsAtOncePerAddress, maxJoinAddresses),
 	}
@@ -109,7 +109,7 @@ func newJoins() *joins {
 
 // admit accepts or rejects a guest's stream before any of it is read. A connection may have one stream, of Join; any other stream closes
 // it.
-func (j *joins) admit(g *guestConn, method string) error {
+func (j *guestLimiter) admit(g *guestConn, method string) error {
 	switch {
 	case method != JoinMethod:
 		_ = g.Close()

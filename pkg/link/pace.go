@@ -23,18 +23,18 @@ const (
 // streamPace delays the streams of a cluster that opens too many, in the reader of their connection. TCP then slows the cluster down, and
 // streams that are reset at once do not take the hub's time from other clusters (I14).
 type streamPace struct {
-	joins    *joins
+	guests   *guestLimiter
 	clusters *limiters[string]
 }
 
 func newPace() *streamPace {
-	return &streamPace{joins: newJoins(), clusters: newLimiters[string](streamsPerSecond, streamsAtOnce, maxPaced)}
+	return &streamPace{guests: newGuestLimiter(), clusters: newLimiters[string](streamsPerSecond, streamsAtOnce, maxPaced)}
 }
 
 // tap runs in the connection's reader, before a stream is created. Callers that are not clusters share one limiter, and are rejected later.
 func (p *streamPace) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if g := guestOf(ctx); g != nil {
-		return ctx, p.joins.admit(g, info.FullMethodName)
+		return ctx, p.guests.admit(g, info.FullMethodName)
 	}
 	cluster, _ := PeerCluster(ctx)
 	if err := p.clusters.of(cluster).Wait(ctx); err != nil {

@@ -62,10 +62,10 @@ func Join(caller Caller, sandbox Tunnel) error {
 			caller.Hurry()
 		}
 	}()
-	go func() { heard <- tell(caller, sandbox) }()
+	go func() { heard <- copyToCaller(caller, sandbox) }()
 	go func() {
 		defer close(gone)
-		listen(caller, sandbox)
+		copyToSandbox(caller, sandbox)
 	}()
 	var err error
 	select {
@@ -92,13 +92,13 @@ func Join(caller Caller, sandbox Tunnel) error {
 
 var errLeft = errors.New("the caller has left")
 
-// tell copies from the sandbox to the caller until the sandbox has sent its last message.
-func tell(caller Caller, sandbox Tunnel) error {
+// copyToCaller copies from the sandbox to the caller until the sandbox has sent its last message.
+func copyToCaller(caller Caller, sandbox Tunnel) error {
 	for {
 		message, err := sandbox.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			_ = caller.CloseSend() // listen detects whether the caller has disconnected
+			_ = caller.CloseSend() // copyToSandbox detects whether the caller has disconnected
 			return nil
 		case err != nil:
 			return err
@@ -109,15 +109,15 @@ func tell(caller Caller, sandbox Tunnel) error {
 	}
 }
 
-// listen copies from the caller to the sandbox until the caller disconnects. A sandbox that accepts no more data may still send.
-func listen(caller Caller, sandbox Tunnel) {
+// copyToSandbox copies from the caller to the sandbox until the caller disconnects. A sandbox that accepts no more data may still send.
+func copyToSandbox(caller Caller, sandbox Tunnel) {
 	ended := false
 	for {
 		message, err := caller.Recv()
 		switch {
 		case errors.Is(err, io.EOF) && !ended:
 			ended = true
-			_ = sandbox.CloseSend() // tell detects the end
+			_ = sandbox.CloseSend() // copyToCaller detects the end
 		case err != nil:
 			return
 		case !ended && sandbox.Send(message) != nil:

@@ -12,8 +12,8 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 )
 
-// Answer is admission's result for a requested number of replicas.
-type Answer struct {
+// AdmissionResult is admission's result for a requested number of replicas.
+type AdmissionResult struct {
 	// Admitted is the number that admission admits: the whole target, a part of it, or the current replicas.
 	Admitted int32
 	// Invalid means that the object is invalid and can never be admitted.
@@ -23,7 +23,7 @@ type Answer struct {
 }
 
 // Ask asks admission whether replicas may grow to a target. An error means that admission did not respond.
-type Ask func(ctx context.Context, target int32) (Answer, error)
+type Ask func(ctx context.Context, target int32) (AdmissionResult, error)
 
 // Outcome is the result of an attempt to grow.
 type Outcome struct {
@@ -42,7 +42,7 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 	out := Outcome{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
 	low, high := from, to // low is admitted; numbers above high are refused
 	for target := to; low < high; target = low + (high-low+1)/2 {
-		answer, err := ask(ctx, target)
+		result, err := ask(ctx, target)
 		out.Asked++
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -50,18 +50,18 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 		case err != nil:
 			out.To, out.Result, out.Message = low, v1alpha1.PoolScaleUpAttemptFailed, short(err.Error())
 			return out, nil
-		case answer.Admitted >= target:
+		case result.Admitted >= target:
 			low = target
 			continue
 		}
-		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, short(answer.Message)
-		if answer.Invalid {
+		out.Result, out.Message = v1alpha1.PoolScaleUpAttemptInsufficient, short(result.Message)
+		if result.Invalid {
 			// A smaller number would be invalid too.
 			out.To, out.Result = low, v1alpha1.PoolScaleUpAttemptFailed
 			return out, nil
 		}
-		if answer.Admitted > low {
-			low, high = answer.Admitted, answer.Admitted
+		if result.Admitted > low {
+			low, high = result.Admitted, result.Admitted
 			continue
 		}
 		high = target - 1

@@ -25,15 +25,15 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 			low, high := int32(from), int32(from)+int32(by)
 			most := min(max(int32(limit), low), high)
 			asked := 0
-			out, err := scalepolicy.Search(t.Context(), low, high, func(_ context.Context, target int32) (scalepolicy.Answer, error) {
+			out, err := scalepolicy.Search(t.Context(), low, high, func(_ context.Context, target int32) (scalepolicy.AdmissionResult, error) {
 				asked++
 				switch {
 				case target <= most:
-					return scalepolicy.Answer{Admitted: target}, nil
+					return scalepolicy.AdmissionResult{Admitted: target}, nil
 				case names:
-					return scalepolicy.Answer{Admitted: most, Message: "no more"}, nil
+					return scalepolicy.AdmissionResult{Admitted: most, Message: "no more"}, nil
 				}
-				return scalepolicy.Answer{Admitted: low, Message: "no more"}, nil
+				return scalepolicy.AdmissionResult{Admitted: low, Message: "no more"}, nil
 			})
 			whole := most == high
 			return err == nil && out.From == low && out.To == most && out.Asked == asked && asked <= 18 &&
@@ -47,24 +47,24 @@ func TestSearchFindsTheGreatest(t *testing.T) {
 
 func TestSearchEnds(t *testing.T) {
 	asked := 0
-	invalid := func(context.Context, int32) (scalepolicy.Answer, error) {
+	invalid := func(context.Context, int32) (scalepolicy.AdmissionResult, error) {
 		asked++
-		return scalepolicy.Answer{Admitted: 3, Invalid: true, Message: "no such\nqueue"}, nil
+		return scalepolicy.AdmissionResult{Admitted: 3, Invalid: true, Message: "no such\nqueue"}, nil
 	}
 	out, err := scalepolicy.Search(t.Context(), 3, 100, invalid)
 	if err != nil || asked != 1 || out.To != 3 || out.Result != v1alpha1.PoolScaleUpAttemptFailed || out.Message != "no such queue" {
 		t.Errorf("an invalid spec is asked for once, and Failed: asked %d, %+v, %v", asked, out, err)
 	}
-	out, err = scalepolicy.Search(t.Context(), 3, 100, func(context.Context, int32) (scalepolicy.Answer, error) {
-		return scalepolicy.Answer{}, errors.New(strings.Repeat("broken ", 100))
+	out, err = scalepolicy.Search(t.Context(), 3, 100, func(context.Context, int32) (scalepolicy.AdmissionResult, error) {
+		return scalepolicy.AdmissionResult{}, errors.New(strings.Repeat("broken ", 100))
 	})
 	if err != nil || out.To != 3 || out.Result != v1alpha1.PoolScaleUpAttemptFailed || len(out.Message) > 300 {
 		t.Errorf("a plugin that breaks is Failed, in a short line: %+v, %v", out, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err = scalepolicy.Search(ctx, 3, 100, func(ctx context.Context, _ int32) (scalepolicy.Answer, error) {
-		return scalepolicy.Answer{}, ctx.Err()
+	if _, err = scalepolicy.Search(ctx, 3, 100, func(ctx context.Context, _ int32) (scalepolicy.AdmissionResult, error) {
+		return scalepolicy.AdmissionResult{}, ctx.Err()
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("being told to end is no outcome: %v", err)
 	}
@@ -72,8 +72,8 @@ func TestSearchEnds(t *testing.T) {
 
 func TestMessagesAreShort(t *testing.T) {
 	for length, want := range map[int]int{255: 255, 256: 256, 257: 256} {
-		out, err := scalepolicy.Search(t.Context(), 0, 1, func(context.Context, int32) (scalepolicy.Answer, error) {
-			return scalepolicy.Answer{Message: strings.Repeat("a", length)}, nil
+		out, err := scalepolicy.Search(t.Context(), 0, 1, func(context.Context, int32) (scalepolicy.AdmissionResult, error) {
+			return scalepolicy.AdmissionResult{Message: strings.Repeat("a", length)}, nil
 		})
 		if err != nil || len(out.Message) != want {
 			t.Errorf("%d bytes are told in %d, want %d (%v)", length, len(out.Message), want, err)

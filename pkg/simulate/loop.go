@@ -231,9 +231,9 @@ func (p *pool) grow(d *scalepolicy.MemberDecision) {
 
 // ask models admission: it admits or refuses a number of replicas.
 func (p *pool) ask(from int32) scalepolicy.Ask {
-	return func(_ context.Context, target int32) (scalepolicy.Answer, error) {
+	return func(_ context.Context, target int32) (scalepolicy.AdmissionResult, error) {
 		if p.world.active(AdmissionFails, p.Cluster) != nil {
-			return scalepolicy.Answer{}, errors.New("admission does not respond")
+			return scalepolicy.AdmissionResult{}, errors.New("admission does not respond")
 		}
 		limit := int32(math.MaxInt32)
 		if quota := p.world.plan.Model.Quota; quota >= 0 {
@@ -249,9 +249,9 @@ func (p *pool) ask(from int32) scalepolicy.Ask {
 			}
 		}
 		if target <= limit-others {
-			return scalepolicy.Answer{Admitted: target}, nil
+			return scalepolicy.AdmissionResult{Admitted: target}, nil
 		}
-		return scalepolicy.Answer{Admitted: from, Message: fmt.Sprintf("the team's quota is %d Pods", limit)}, nil
+		return scalepolicy.AdmissionResult{Admitted: from, Message: fmt.Sprintf("the team's quota is %d Pods", limit)}, nil
 	}
 }
 

@@ -10,7 +10,7 @@
 //   - The file is a bbolt file, open in one process. The committer batches the transactions that arrive while the disk is busy; because
 //     bbolt's Batch delays a single writer.
 //   - Lazy writes are committed together with the next write that has a waiting caller.
-//   - A Store that several processes use is Shared: it has Watch, and offices, each of which one process holds at a time. A bbolt file is
+//   - A Store that several processes use is Shared: it has Watch, and elections, each of which has one leader at a time. A bbolt file is
 //     not Shared; because the process that writes it is the one that reads it.
 //   - Etcd is Shared. Reads are linearizable unless the context allows stale ones (AllowStale). A Range returns entries of one revision.
 //     Every call ends within seconds; without a quorum it returns ErrUnavailable (TestEtcdWithoutQuorum). A Commit is sent once; because a
@@ -22,7 +22,7 @@
 //
 //	<prefix>/<kind>/<key>       the entries; a group of lazy transactions is one transaction
 //	<prefix>/layout/<kind>      the schema, whether values are encrypted, and whether a migration still fills the store
-//	<prefix>/offices/<kind>/    the holders of offices, with a lease
+//	<prefix>/offices/<kind>/    the leaders of elections, with a lease
 //
 // A process that sees etcd at an earlier revision than before stops using it, and must restart: TestI2AnEtcdThatWasSetBackIsNotUsed,
 // TestI2AnEtcdWhoseRevisionsRoseIsNotUsed.

@@ -11,46 +11,46 @@ import (
 )
 
 const (
-	// officeTTL is how long after the end of its holder an office becomes free.
-	officeTTL = 6 * time.Second
-	// officePause is the pause between two attempts to get an office.
-	officePause = 300 * time.Millisecond
+	// electionTTL is how long after the end of the leader another process can be elected.
+	electionTTL = 6 * time.Second
+	// campaignPause is the pause between two attempts to lead.
+	campaignPause = 300 * time.Millisecond
 )
 
-func (e *Etcd) officePrefix(office string) string {
-	return e.options.Prefix + "/offices/" + e.options.Kind + "/" + office
+func (e *Etcd) electionPrefix(election string) string {
+	return e.options.Prefix + "/offices/" + e.options.Kind + "/" + election
 }
 
 // Lead implements Shared.
-func (e *Etcd) Lead(ctx context.Context, office string, lead func(ctx context.Context)) error {
+func (e *Etcd) Lead(ctx context.Context, election string, lead func(ctx context.Context)) error {
 	for {
-		err := e.hold(ctx, office, lead)
+		err := e.campaign(ctx, election, lead)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrClosed), errors.Is(err, ErrSetBack):
 			return err
 		}
-		if err := e.wait(ctx, officePause); err != nil {
+		if err := e.wait(ctx, campaignPause); err != nil {
 			return err
 		}
 	}
 }
 
-// hold waits for the office and calls lead once. The office is a key with a lease, which expires when this process ends.
-func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Context)) error {
+// campaign waits until it is elected and calls lead once. The leader is a key with a lease, which expires when this process ends.
+func (e *Etcd) campaign(ctx context.Context, election string, lead func(ctx context.Context)) error {
 	leave, err := e.enter()
 	if err != nil {
 		return err
 	}
 	leave()
 	granting, cancel := context.WithTimeout(ctx, callTimeout)
-	lease, err := e.client.Grant(granting, int64(officeTTL/time.Second))
+	lease, err := e.client.Grant(granting, int64(electionTTL/time.Second))
 	cancel()
 	if err != nil {
 		return explain(err)
 	}
-	session, err := concurrency.NewSession(e.client, concurrency.WithLease(lease.ID), concurrency.WithTTL(int(officeTTL/time.Second)))
+	session, err := concurrency.NewSession(e.client, concurrency.WithLease(lease.ID), concurrency.WithTTL(int(electionTTL/time.Second)))
 	if err != nil {
 		return explain(err)
 	}
@@ -63,14 +63,14 @@ func (e *Etcd) hold(ctx context.Context, office string, lead func(ctx context.Co
 	held, lost := context.WithCancel(ctx)
 	defer lost()
 	defer context.AfterFunc(session.Ctx(), lost)()
-	if err := concurrency.NewElection(session, e.officePrefix(office)).Campaign(held, ""); err != nil {
+	if err := concurrency.NewElection(session, e.electionPrefix(election)).Campaign(held, ""); err != nil {
 		return explain(err)
 	}
 	lead(held)
 	return nil
 }
 
-// Held reports whether any process holds or wants an office of the hub, which means that a hub runs.
+// Held reports whether any process leads or campaigns in an election of the hub, which means that a hub runs.
 func (e *Etcd) Held(ctx context.Context) (bool, error) {
 	response, err := e.read(ctx, e.options.Prefix+"/offices/", withPrefixOne()...)
 	if err != nil {

@@ -21,14 +21,14 @@ type Memory struct {
 	log      []Event                  // changes of all transactions, for watches
 	kept     uint64                   // revision of the first entry of log, if earlier ones were dropped
 	grew     chan struct{}            // closed when log grows
-	offices  map[string]chan struct{} // each holds a token while the office is vacant
+	leaders  map[string]chan struct{} // by election, each holds a token while there is no leader
 }
 
 var _ Shared = (*Memory)(nil)
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	return &Memory{entries: map[string]Entry{}, grew: make(chan struct{}), offices: map[string]chan struct{}{}}
+	return &Memory{entries: map[string]Entry{}, grew: make(chan struct{}), leaders: map[string]chan struct{}{}}
 }
 
 // Get implements Store.
@@ -167,25 +167,25 @@ func (m *Memory) since(prefix string, after uint64) ([]Event, <-chan struct{}, e
 }
 
 // Lead implements Shared.
-func (m *Memory) Lead(ctx context.Context, office string, lead func(ctx context.Context)) error {
+func (m *Memory) Lead(ctx context.Context, election string, lead func(ctx context.Context)) error {
 	m.mu.Lock()
-	vacant := m.offices[office]
-	if vacant == nil {
-		vacant = make(chan struct{}, 1)
-		vacant <- struct{}{}
-		m.offices[office] = vacant
+	vacancy := m.leaders[election]
+	if vacancy == nil {
+		vacancy = make(chan struct{}, 1)
+		vacancy <- struct{}{}
+		m.leaders[election] = vacancy
 	}
 	m.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-vacant:
+		case <-vacancy:
 		}
 		if ctx.Err() == nil { // select may have chosen the token although ctx had ended
 			lead(ctx)
 		}
-		vacant <- struct{}{}
+		vacancy <- struct{}{}
 	}
 }
 

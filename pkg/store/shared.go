@@ -25,9 +25,9 @@ type Shared interface {
 	// Revision returns a revision that is not later than anything this process reads from now on. To see a state and all changes to it, get
 	// the revision, read the state, and watch from the revision; see Follow.
 	Revision() (uint64, error)
-	// Lead calls lead each time this process gets the office, until ctx ends. One process at a time holds an office. The context of lead ends
-	// when the office may be lost. Two processes may hold an office for a moment, so lead must be safe if they do.
-	Lead(ctx context.Context, office string, lead func(ctx context.Context)) error
+	// Lead calls lead each time this process is elected, until ctx ends. An election has one leader at a time. The context of lead ends when
+	// leadership may be lost. Two processes may lead for a moment, so lead must be safe if they do.
+	Lead(ctx context.Context, election string, lead func(ctx context.Context)) error
 }
 
 // Follow calls load, and then changed with later changes, in the order of Watch, until ctx ends. changed may get a change that load has

@@ -119,7 +119,7 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 			continue
 		}
 		claim, err := r.Claims.GetClaim(ctx, request)
-		if known, err := answered(err); err != nil {
+		if known, err := responded(err); err != nil {
 			return fmt.Errorf("asking for a claim key: %w", err)
 		} else if known {
 			s.Hub.Claims[hash] = claim
@@ -133,7 +133,7 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 			return nil
 		}
 		record, err := r.Sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-		if known, err := answered(err); err != nil {
+		if known, err := responded(err); err != nil {
 			return fmt.Errorf("asking for a sandbox: %w", err)
 		} else if known {
 			s.Hub.Ended[id] = record
@@ -142,8 +142,8 @@ func (r *HubReader) lookUp(ctx context.Context, previous, s *Snapshot) error {
 	return nil
 }
 
-// answered reports whether the hub responded, be it with NotFound. It is not an error if a cluster does not respond.
-func answered(err error) (bool, error) {
+// responded reports whether the hub responded, be it with NotFound. It is not an error if a cluster does not respond.
+func responded(err error) (bool, error) {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound:
 		return true, nil

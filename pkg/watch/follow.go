@@ -111,11 +111,11 @@ func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 		for _, s := range changes.GetGone() {
 			if owns(cluster, s.GetId()) {
 				delete(there, s.GetId())
-				t.bury(s)
+				t.markEnded(s)
 			}
 		}
 		if changes.GetComplete() && there != nil {
-			t.buryAll(cluster, there)
+			t.markMissing(cluster, there)
 			there = nil
 			t.set(m, true)
 		}

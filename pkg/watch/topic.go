@@ -27,8 +27,8 @@ func (s Scope) Covers(sandbox *sandboxv1.Sandbox) bool {
 }
 
 const (
-	// maxGraves is the number of ended sandboxes that a copy keeps.
-	maxGraves = 1024
+	// maxEnded is the number of ended sandboxes that a copy keeps.
+	maxEnded = 1024
 	// itemBytes is the size of a sandbox in a copy, in addition to its message.
 	itemBytes = 512
 	// slack is how many stale entries a log may have, in addition to one per item.
@@ -63,18 +63,18 @@ type topic struct {
 	ended   context.Context
 	end     context.CancelFunc
 
-	mu       sync.Mutex
-	revision uint64
-	items    map[string]*item
-	log      []entry // in the order of revisions
-	graves   []entry // of ended sandboxes, oldest first
-	buried   int     // ended sandboxes in items
-	horizon  uint64  // the highest revision of a dropped record of an ended sandbox
-	members  map[string]*member
-	listed   bool          // members contains every cluster
-	changed  chan struct{} // closed by the next change
-	users    int
-	idle     time.Time // since when the topic has no watches
+	mu         sync.Mutex
+	revision   uint64
+	items      map[string]*item
+	log        []entry // in the order of revisions
+	endedItems []entry // of ended sandboxes, oldest first
+	nEnded     int     // ended sandboxes in items
+	horizon    uint64  // the highest revision of a dropped record of an ended sandbox
+	members    map[string]*member
+	listed     bool          // members contains every cluster
+	changed    chan struct{} // closed by the next change
+	users      int
+	idle       time.Time // since when the topic has no watches
 }
 
 func newTopic(s *Service, scope Scope) *topic {
@@ -129,15 +129,15 @@ func (t *topic) place(cluster string, s *sandboxv1.Sandbox, heard time.Time, rec
 	t.change(it, s, size)
 	if it.gone || it.born == 0 {
 		if it.gone {
-			t.buried--
+			t.nEnded--
 		}
 		it.gone, it.born = false, it.revision
 	}
 	return true
 }
 
-// bury marks a sandbox as ended. record may contain only its id.
-func (t *topic) bury(record *sandboxv1.Sandbox) {
+// markEnded marks a sandbox as ended. record may contain only its id.
+func (t *topic) markEnded(record *sandboxv1.Sandbox) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	it := t.items[record.GetId()]
@@ -153,9 +153,9 @@ func (t *topic) bury(record *sandboxv1.Sandbox) {
 	}
 	t.change(it, record, size)
 	it.gone = true
-	t.graves = append(t.graves, entry{it.revision, it})
-	for t.buried++; t.buried > maxGraves; {
-		t.dropGrave()
+	t.endedItems = append(t.endedItems, entry{it.revision, it})
+	for t.nEnded++; t.nEnded > maxEnded; {
+		t.dropOldestEnded()
 	}
 }
 
@@ -166,19 +166,19 @@ func (t *topic) change(it *item, s *sandboxv1.Sandbox, size int) {
 	t.log = append(t.log, entry{t.revision, it})
 	if len(t.log) > 2*len(t.items)+slack {
 		t.log = slices.DeleteFunc(t.log, entry.stale)
-		t.graves = slices.DeleteFunc(t.graves, entry.stale)
+		t.endedItems = slices.DeleteFunc(t.endedItems, entry.stale)
 	}
 	t.tell()
 }
 
-// dropGrave drops the oldest record of an ended sandbox. The caller holds the lock.
-func (t *topic) dropGrave() {
-	first := t.graves[0]
-	t.graves = t.graves[1:]
+// dropOldestEnded drops the oldest record of an ended sandbox. The caller holds the lock.
+func (t *topic) dropOldestEnded() {
+	first := t.endedItems[0]
+	t.endedItems = t.endedItems[1:]
 	if first.stale() {
 		return
 	}
-	t.buried--
+	t.nEnded--
 	t.horizon = first.revision
 	t.drop(first.of)
 }
@@ -190,8 +190,8 @@ func (t *topic) drop(it *item) {
 	it.revision = 0 // makes its entries stale
 }
 
-// buryAll marks the sandboxes of a cluster as ended that are not in the set.
-func (t *topic) buryAll(cluster string, there map[string]struct{}) {
+// markMissing marks the sandboxes of a cluster as ended that are not in the set.
+func (t *topic) markMissing(cluster string, there map[string]struct{}) {
 	t.mu.Lock()
 	var gone []*sandboxv1.Sandbox
 	for id, it := range t.items {
@@ -202,7 +202,7 @@ func (t *topic) buryAll(cluster string, there map[string]struct{}) {
 	t.mu.Unlock()
 	slices.SortFunc(gone, compareIDs)
 	for _, s := range gone {
-		t.bury(s)
+		t.markEnded(s)
 	}
 }
 
@@ -271,7 +271,7 @@ func (t *topic) review(following *sync.WaitGroup) {
 		silent[cluster] = t.service.source.Away(cluster)
 	}
 	for _, cluster := range t.update(silent, following) {
-		t.buryAll(cluster, nil)
+		t.markMissing(cluster, nil)
 	}
 }
 
@@ -318,7 +318,7 @@ func (t *topic) release() {
 		t.service.budget.give(it.cluster, it.size)
 	}
 	clear(t.items)
-	t.log, t.graves = nil, nil
+	t.log, t.endedItems = nil, nil
 }
 
 func compareIDs(a, b *sandboxv1.Sandbox) int {

@@ -354,7 +354,7 @@ func TestResumption(t *testing.T) {
 		})
 		stopped.want("what does not match any more is gone", "D 2-e, A 4-e, D 3-e, B")
 		stopped.end()
-		for n := range maxGraves + 1 {
+		for n := range maxEnded + 1 {
 			east.put(1000 + n)
 			synctest.Wait()
 			east.end(1000 + n)
@@ -548,13 +548,13 @@ func TestI14ASlowWatchThatMissedAnEnd(t *testing.T) {
 		slow := w.watch(&list{})
 		slow.heard()
 		slow.hold()
-		for n := range maxGraves + 10 {
+		for n := range maxEnded + 10 {
 			east.put(1 + n)
 			synctest.Wait()
 			east.end(1 + n)
 			synctest.Wait()
 		}
-		if n := len(w.topics[Scope{}].items); n > maxGraves+1 {
+		if n := len(w.topics[Scope{}].items); n > maxEnded+1 {
 			t.Errorf("I10: a copy has %d sandboxes", n)
 		}
 		close(slow.block)
@@ -569,14 +569,14 @@ func TestI14AWatchThatMissedAnEndDuringABookmark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Limits{Patience: time.Hour}, "east")
 		east := w.clusters["east"]
-		for n := range maxGraves + 10 {
+		for n := range maxEnded + 10 {
 			east.put(n)
 		}
 		slow := w.watch(&list{})
 		slow.heard()
 		slow.hold()
 		time.Sleep(bookmarkEvery + time.Second)
-		for n := range maxGraves + 10 {
+		for n := range maxEnded + 10 {
 			east.end(n)
 		}
 		synctest.Wait()

@@ -114,12 +114,12 @@ func proto(c allotments.Call) *federationv1.AllotCall {
 }
 
 // read returns the part of a response that counts: Envs that the cluster may serve, with valid names, within bounds.
-func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Answer {
-	out := allotments.Answer{
+func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Reply {
+	out := allotments.Reply{
 		Epoch: r.GetEpoch(), Number: r.GetNumber(), Holdings: map[allotments.Key]allotments.Holding{}, Unknown: map[allotments.Env]bool{},
 	}
 	if len(r.GetHoldings()) > maxGroups || len(r.GetUnknown()) > maxGroups {
-		return allotments.Answer{} // the response of no call, so that nothing of it counts
+		return allotments.Reply{} // the response of no call, so that nothing of it counts
 	}
 	for _, env := range r.GetUnknown() {
 		out.Unknown[allotments.Env{Namespace: env.GetNamespace(), Name: env.GetName()}] = true

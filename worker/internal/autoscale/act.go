@@ -107,9 +107,9 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 func (r *Reconciler) admit(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision,
 ) (scalepolicy.Outcome, error) {
-	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.Answer, error) {
+	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.AdmissionResult, error) {
 		if r.admission == nil {
-			return scalepolicy.Answer{Admitted: to}, nil
+			return scalepolicy.AdmissionResult{Admitted: to}, nil
 		}
 		verdict, err := r.admission.PreUpdatePool(ctx, &admission.Change{
 			Env: client.ObjectKeyFromObject(e), Key: fmt.Sprintf("%s/%s", e.UID, t.key.Name), Pool: t.pool.DeepCopy(), From: d.Floor, To: to,
@@ -122,9 +122,9 @@ func (r *Reconciler) admit(
 		if verdict.Reason != "" {
 			message = fmt.Sprintf("%s: %s", verdict.Reason, verdict.Message)
 		}
-		return scalepolicy.Answer{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
+		return scalepolicy.AdmissionResult{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
 	}
-	outcome, err := scalepolicy.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (scalepolicy.Answer, error) {
+	outcome, err := scalepolicy.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (scalepolicy.AdmissionResult, error) {
 		return ask(ctx, to, to != d.To)
 	})
 	if err != nil || outcome.To == d.Floor || outcome.To == d.To {

@@ -159,7 +159,7 @@ func (r *Rooms) Allot(ctx context.Context, call *federationv1.AllotCall) (*feder
 	return result(answer, unknown), err
 }
 
-func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotments.Answer, []types.NamespacedName, error) {
+func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotments.Reply, []types.NamespacedName, error) {
 	r.mu.Lock()
 	answer, changed, err := r.holder.Take(c)
 	var unknown []types.NamespacedName
@@ -204,7 +204,7 @@ func parse(call *federationv1.AllotCall) (allotments.Call, error) {
 
 // result reports the first MaxGroups in order. Groups that are left out have no room, and do not grow. If there are more unknown Envs than
 // that, a partial list would mislead, so result reports nothing.
-func result(a allotments.Answer, unknown []types.NamespacedName) *federationv1.AllotResult {
+func result(a allotments.Reply, unknown []types.NamespacedName) *federationv1.AllotResult {
 	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
 	if len(unknown) > MaxGroups {
 		return &federationv1.AllotResult{}

@@ -28,10 +28,10 @@ func shown(cluster string) credentials.TLSInfo {
 
 // One cluster's connections take no other's place, and a closed one makes room.
 func TestI14AClustersConnectionsAreBounded(t *testing.T) {
-	s := newSeats()
+	s := newConnCounts()
 	connect := func(cluster string) (net.Conn, net.Conn, error) {
 		ours, theirs := net.Pipe()
-		conn, err := s.seat(ours, shown(cluster))
+		conn, err := s.admit(ours, shown(cluster))
 		return conn, theirs, err
 	}
 	first, _, err := connect("greedy")
@@ -76,11 +76,11 @@ func (s sent) Close() error { return nil }
 // A cluster that sends pings without end is read slowly, on all its connections together; data and other clusters are not held up.
 func TestI14AClustersFramesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSeats()
+		s := newConnCounts()
 		read := func(cluster string, frame []byte, times int) time.Duration {
 			began := time.Now()
 			text := append([]byte(http2frames.Preface), bytes.Repeat(frame, times)...)
-			conn, err := s.seat(sent{Reader: bytes.NewReader(text)}, shown(cluster))
+			conn, err := s.admit(sent{Reader: bytes.NewReader(text)}, shown(cluster))
 			must.Succeed(t, err)
 			_, err = io.Copy(io.Discard, conn)
 			must.Succeed(t, err)
@@ -107,7 +107,7 @@ func TestI14AClustersFramesArePaced(t *testing.T) {
 			t.Errorf("data of a byte a frame took %s", took)
 		}
 		endless := append([]byte(http2frames.Preface), bytes.Repeat(ping, 10*framesAtOnce)...)
-		conn, err := s.seat(sent{Reader: bytes.NewReader(endless)}, shown("closed"))
+		conn, err := s.admit(sent{Reader: bytes.NewReader(endless)}, shown("closed"))
 		must.Succeed(t, err)
 		began := time.Now()
 		time.AfterFunc(time.Second, func() { _ = conn.Close() })

@@ -27,39 +27,39 @@ const (
 	littleData      = 64 // bytes
 )
 
-// seats counts connections by the identity of their certificate, and delays identities that send many small frames. All replicas of the hub
-// have the same identity, and are counted and delayed like one cluster.
-type seats struct {
+// connCounts counts connections by the identity of their certificate, and delays identities that send many small frames. All replicas of
+// the hub have the same identity, and are counted and delayed like one cluster.
+type connCounts struct {
 	*tally.Tally[Identity]
 	frames *limiters[Identity]
 }
 
-func newSeats() seats {
-	return seats{tally.New[Identity](MaxConnectionsPerCluster), newLimiters[Identity](framesPerSecond, framesAtOnce, maxPaced)}
+func newConnCounts() connCounts {
+	return connCounts{tally.New[Identity](MaxConnectionsPerCluster), newLimiters[Identity](framesPerSecond, framesAtOnce, maxPaced)}
 }
 
-// seat counts a connection until it is closed. It closes a connection beyond the limit.
-func (s seats) seat(conn net.Conn, info credentials.AuthInfo) (net.Conn, error) {
+// admit counts a connection until it is closed. It closes a connection beyond the limit.
+func (c connCounts) admit(conn net.Conn, info credentials.AuthInfo) (net.Conn, error) {
 	var who Identity // stays zero for a certificate without an identity
 	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
 		if named, err := IdentityOf(secure.State.PeerCertificates[0]); err == nil {
 			who = named
 		}
 	}
-	if !s.Enter(who) {
+	if !c.Enter(who) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s has %d connections already", who, MaxConnectionsPerCluster)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	leave := sync.OnceFunc(func() {
 		cancel()
-		s.Leave(who)
+		c.Leave(who)
 	})
-	return &seated{Conn: conn, ctx: ctx, leave: leave, heads: http2frames.AfterPreface(), frames: s.frames.of(who)}, nil
+	return &countedConn{Conn: conn, ctx: ctx, leave: leave, heads: http2frames.AfterPreface(), frames: c.frames.of(who)}, nil
 }
 
-// seated is a connection that seats counts.
-type seated struct {
+// countedConn is a connection that connCounts counts.
+type countedConn struct {
 	net.Conn
 	ctx    context.Context // ends with Close
 	leave  func()
@@ -68,7 +68,7 @@ type seated struct {
 }
 
 // Read blocks until the rate limit admits the small frames it has read, or until Close.
-func (c *seated) Read(b []byte) (int, error) {
+func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	small := 0
 	c.heads.Pass(b[:n], func(kind, _ byte, length int, _ uint32) {
@@ -82,7 +82,7 @@ func (c *seated) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *seated) Close() error {
+func (c *countedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
 }
