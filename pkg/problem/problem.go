@@ -64,27 +64,28 @@ type kind struct {
 	http    int
 	exit    int           // exit code of atollctl, as listed in docs/sandboxes.md
 	retry   time.Duration // delay that a worker's refusal recommends; zero: none
-	ofClaim bool          // a worker's refusal is about the claim, so the caller sees the reason
+	shown   bool          // the caller sees the reason of a worker's refusal; else it is NO_CAPACITY
+	failure bool          // a worker's refusal counts as a failure of its cluster, to a rollout of the catalogue
 }
 
 var kinds = map[Reason]kind{
 	Invalid:          {code: codes.InvalidArgument, http: http.StatusBadRequest, exit: 2},
 	Unauthenticated:  {code: codes.Unauthenticated, http: http.StatusUnauthorized, exit: 7},
-	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7, ofClaim: true},
+	Forbidden:        {code: codes.PermissionDenied, http: http.StatusForbidden, exit: 7, shown: true},
 	NotFound:         {code: codes.NotFound, http: http.StatusNotFound, exit: 3},
-	Misconfigured:    {code: codes.FailedPrecondition, http: http.StatusUnprocessableEntity, exit: 8, ofClaim: true},
+	Misconfigured:    {code: codes.FailedPrecondition, http: http.StatusUnprocessableEntity, exit: 8, shown: true, failure: true},
 	ClaimKeyConflict: {code: codes.AlreadyExists, http: http.StatusConflict, exit: 5},
-	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, ofClaim: true},
+	QueueFull:        {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4, retry: RetrySoon, shown: true, failure: true},
 	Expired:          {code: codes.OutOfRange, http: http.StatusGone, exit: 4},
 	Quota:            {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
 	RateLimited:      {code: codes.ResourceExhausted, http: http.StatusTooManyRequests, exit: 4},
-	NoCapacity:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
-	Recovering:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, ofClaim: true},
-	Unavailable:      {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, ofClaim: true},
-	OutcomeUnknown:   {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 6},
-	Deadline:         {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 4, ofClaim: true},
+	NoCapacity:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, shown: true, failure: true},
+	Recovering:       {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, shown: true, failure: true},
+	Unavailable:      {code: codes.Unavailable, http: http.StatusServiceUnavailable, exit: 4, retry: RetrySoon, shown: true, failure: true},
+	OutcomeUnknown:   {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 6, failure: true},
+	Deadline:         {code: codes.DeadlineExceeded, http: http.StatusGatewayTimeout, exit: 4, shown: true, failure: true},
 	Unimplemented:    {code: codes.Unimplemented, http: http.StatusNotImplemented, exit: 1},
-	Internal:         {code: codes.Internal, http: http.StatusInternalServerError, exit: 1},
+	Internal:         {code: codes.Internal, http: http.StatusInternalServerError, exit: 1, failure: true},
 }
 
 // kind returns the kind of Internal for an unknown reason of a newer peer.
@@ -114,8 +115,12 @@ func (r Reason) ExitCode() int { return r.kind().exit }
 // RetryAfter returns the delay that a refusal with this reason recommends; zero: none.
 func (r Reason) RetryAfter() time.Duration { return r.kind().retry }
 
-// OfClaim reports whether a worker's refusal of the reason concerns the claim and not the worker.
-func (r Reason) OfClaim() bool { return r.kind().ofClaim }
+// Shown reports whether the caller of a claim sees the reason of a worker's refusal. It is false for a reason that concerns the worker
+// and not the claim.
+func (r Reason) Shown() bool { return r.kind().shown }
+
+// Failure reports whether a worker's refusal of a claim counts as a failure of its cluster. It is false for a mistake of the caller.
+func (r Reason) Failure() bool { return r.kind().failure }
 
 // Field is one invalid value of a request.
 type Field struct {

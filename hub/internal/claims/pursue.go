@@ -282,8 +282,7 @@ func (p *pursuit) count(got dispatchOutcome, e *problem.Error) {
 	switch {
 	case got == granted:
 	case got == unclear, got == refused && !p.target.idleOnly, got == failed:
-		if e != nil && !e.Reason.OfClaim() && e.Reason != problem.Internal && e.Reason != problem.OutcomeUnknown || e != nil &&
-			e.Reason == problem.Forbidden {
+		if e != nil && !e.Reason.Failure() {
 			return
 		}
 	default:
@@ -412,7 +411,7 @@ func (s *Service) unserved(env segment.Key) (text string) {
 // pool that was just deleted, becomes NO_CAPACITY.
 func (p *pursuit) refusalForCaller() error {
 	e := *p.refusal
-	if !e.Reason.OfClaim() {
+	if !e.Reason.Shown() {
 		e.Reason = problem.NoCapacity
 	}
 	if e.RetryAfter == 0 && e.Reason != problem.Forbidden { // a forbidden claim stays forbidden

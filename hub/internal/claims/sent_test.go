@@ -24,6 +24,7 @@ func TestOnSent(t *testing.T) {
 		{"served", "", "east true"},
 		{"a hook that failed", problem.Misconfigured, "east false"},
 		{"a fault of the worker", problem.Internal, "east false"},
+		{"no free Pod", problem.NoCapacity, "east false"},
 		{"an invalid request", problem.Invalid, ""},
 		{"not allowed", problem.Forbidden, ""},
 	} {
