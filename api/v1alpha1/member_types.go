@@ -183,7 +183,8 @@ type EnvClusterMemberConfig struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 
-	// Priority is the preference for routing and scaling; lower wins.
+	// Priority is the preference for routing and scaling; lower wins. Routing
+	// compares it among members that can serve equally soon.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 

@@ -37,7 +37,8 @@ type EnvClusterMemberConfigApplyConfiguration struct {
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 	// MaxReplicas is the ceiling that the autoscaler keeps for this member.
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
-	// Priority is the preference for routing and scaling; lower wins.
+	// Priority is the preference for routing and scaling; lower wins. Routing
+	// compares it among members that can serve equally soon.
 	Priority *int32 `json:"priority,omitempty"`
 	// ScaleUpPriority replaces priority in the order of scale-up: the lowest
 	// grows first, then by (clusterID, name).
