@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -218,7 +219,7 @@ func (w *Writer) condition(ctx context.Context, j *job, is *unstructured.Unstruc
 		condition["reason"] = "Conflict"
 	default:
 	}
-	condition["lastTransitionTime"] = metav1.Now().UTC().Format("2006-01-02T15:04:05Z")
+	condition["lastTransitionTime"] = w.opts.Time.Now().UTC().Format(time.RFC3339)
 	if old := current(is); old != nil {
 		if old["status"] == condition["status"] && old["lastTransitionTime"] != nil {
 			condition["lastTransitionTime"] = old["lastTransitionTime"]

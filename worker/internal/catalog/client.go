@@ -19,6 +19,7 @@ import (
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/worker/internal/apitime"
 )
 
 const (
@@ -44,7 +45,8 @@ type Options struct {
 	Config    *rest.Config // of the ServiceAccount
 	// Namespaces are those that the worker serves; empty means all.
 	Namespaces []string
-	Leads      func() bool // nil: always
+	Leads      func() bool    // nil: always
+	Time       *apitime.Clock // for written times
 	Log        logr.Logger
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -19,6 +20,7 @@ import (
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
+	"navix.sh/atoll/worker/internal/apitime"
 )
 
 var plain = planetest.New("catalog", plane.Options{}, func(context.Context, *plane.Plane) error { return nil })
@@ -36,7 +38,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	place := plain.Place(t)
-	w, err := New(Options{ClusterID: "east", Config: rest.CopyConfig(place.Config()), Log: testlog.New(t)})
+	w, err := New(Options{ClusterID: "east", Config: rest.CopyConfig(place.Config()), Time: apitime.New(clock.RealClock{}),
+		Log: testlog.New(t)})
 	must.Succeed(t, err)
 	return &site{Place: place, T: t, writer: w, name: place.Namespace}
 }
@@ -189,7 +192,8 @@ func TestRead(t *testing.T) {
 		{"without rights", s.Namespace, federationv1.CatalogOutcome_REFUSED, "Forbidden: "},
 		{"in a namespace that is not served", "another", federationv1.CatalogOutcome_ABSENT, ""},
 	} {
-		w, err := New(Options{ClusterID: "east", Config: cfg, Namespaces: []string{row.served}, Log: testlog.New(t)})
+		w, err := New(Options{ClusterID: "east", Config: cfg, Namespaces: []string{row.served}, Time: apitime.New(clock.RealClock{}),
+			Log: testlog.New(t)})
 		must.Succeed(t, err)
 		s.writer = w
 		s.expect(row.what, read(), row.want, row.message)

@@ -134,7 +134,7 @@ func (w *assembly) catalogWriter() (agent.Catalog, error) {
 		return nil, fmt.Errorf("taking on the catalogue's identity: %w", err)
 	}
 	return catalog.New(catalog.Options{ClusterID: w.clusterID, Config: cfg, Namespaces: w.namespaces, Leads: w.lock.Held,
-		Log: w.log.WithName("catalog")})
+		Time: w.serverTime, Log: w.log.WithName("catalog")})
 }
 
 func duration(d time.Duration) *time.Duration { return &d }

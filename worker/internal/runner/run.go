@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/telemetry"
@@ -199,7 +198,7 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 	w.path, err = newClaimPath(w.mgr, claimPathOptions{
 		inventory: inventory.Options{ClusterID: w.clusterID, Namespaces: w.namespaces, Lease: w.lock, Time: w.serverTime, Clock: w.local},
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity},
-			Paused: func(pool *v1alpha1.SandboxPool) bool { return w.others.PausedPool(pool) }}, // others is set later
+			Paused: w.others.PausedPool},
 		claims: claim.Options{QueueCapacity: w.pools.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
 			DeniesEgress: w.network.mode != netpolicy.Off},
 	}, w.log)
