@@ -26,6 +26,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/go-logr/logr"
 
+	_ "navix.sh/atoll" // the test depends on the sources that it compiles
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
