@@ -66,7 +66,7 @@ DAY         ?= $(shell date +%Y%m%d)
 COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
 ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
 REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
-TURN         = $(SUITES_$(shell echo $$(( $(COMMIT) % 3 ))))
+THIRD        = $(SUITES_$(shell echo $$(( $(COMMIT) % 3 ))))
 
 .DEFAULT_GOAL := help
 comma := ,
@@ -172,10 +172,10 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
 rotation: planes ## A third of the suites, four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
-	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(TURN), faults $(ROTATED) and $(REPLICATED)"
+	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(THIRD), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
-	$(MAKE) e2e SUITES='$(TURN)' || $(MAKE) e2e SUITES='$(TURN)' LANES=1
-	$(if $(filter upgrade,$(TURN)),go test -vet=off -timeout 30m -count 1 -v ./e2e/upgrade -args -hubs 3)
+	$(MAKE) e2e SUITES='$(THIRD)' || $(MAKE) e2e SUITES='$(THIRD)' LANES=1
+	$(if $(filter upgrade,$(THIRD)),go test -vet=off -timeout 30m -count 1 -v ./e2e/upgrade -args -hubs 3)
 	@# Memory, streams, results and claims that hang are judged here; latency, which needs a quiet machine, by make adversary.
 	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 10s
 	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)

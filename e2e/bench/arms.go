@@ -37,10 +37,10 @@ func (b *bench) interleave(ctx context.Context, what string, pairs int, arms ...
 	legs := make([][]leg, len(arms))
 	for i := range pairs {
 		shown := ""
-		for turn := range arms {
-			at := turn
+		for place := range arms {
+			at := place
 			if i%2 == 1 {
-				at = len(arms) - 1 - turn
+				at = len(arms) - 1 - place
 			}
 			l, err := arms[at].leg(ctx, uint64(i))
 			if err != nil {

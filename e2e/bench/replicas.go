@@ -99,9 +99,9 @@ func (s *replicated) cross(ctx context.Context, b *bench, keyed bool, add func(.
 		return err
 	}
 	what := kindOfClaim(keyed)
-	turns := []*stack.Client{s.clients[at], s.clients[other]}
+	clients := []*stack.Client{s.clients[at], s.clients[other]}
 	legs, err := b.interleave(ctx, what+" at each of two replicas in turn", b.size.pairs,
-		s.claimArm(keyed, s.open(replicaRate), func(i int) *stack.Client { return turns[i%2] }))
+		s.claimArm(keyed, s.open(replicaRate), func(i int) *stack.Client { return clients[i%2] }))
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func TestSwapBesideOneByHand(t *testing.T) {
 		pod.Spec.NodeName = ""
 		createByHand(ctx, t, resets, pod)
 		runsByHand(ctx, t, resets, pod, idleImage)
-		turns := []func(){
+		both := []func(){
 			func() {
 				begin := time.Now()
 				e.mustClaim(ctx, t, tenantImage)
@@ -66,8 +66,8 @@ func TestSwapBesideOneByHand(t *testing.T) {
 			},
 			func() { figures.add("patch and watch by hand", patchAndWatch(ctx, t, pod, tenantImage)) },
 		}
-		turns[i%2]()
-		turns[1-i%2]()
+		both[i%2]()
+		both[1-i%2]()
 	}
 }
 

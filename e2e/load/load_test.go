@@ -15,11 +15,11 @@ import (
 
 // server serves one request at a time, each in the same time.
 func server(service time.Duration) load.Operation {
-	turn := make(chan struct{}, 1)
+	slot := make(chan struct{}, 1)
 	return func(context.Context, int) error {
-		turn <- struct{}{}
+		slot <- struct{}{}
 		time.Sleep(service)
-		<-turn
+		<-slot
 		return nil
 	}
 }

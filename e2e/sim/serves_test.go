@@ -28,14 +28,14 @@ func (w *world) serves() {
 
 // checkEnds ends every live sandbox, by its id or by its key. Each call responds within its bound, and what it ended has ended.
 func (w *world) checkEnds() {
-	truth, turn := w.truth(), 0
+	truth, n := w.truth(), 0
 	for _, id := range slices.Sorted(maps.Keys(w.history.given)) {
 		g := w.history.given[id]
 		if _, asked := w.history.givenUp[id]; asked || !truth[id].Ended.IsZero() || truth[id].Forgotten {
 			continue
 		}
 		end := func() operation { return w.release(0, g) }
-		if turn++; g.key != "" && turn%2 == 0 {
+		if n++; g.key != "" && n%2 == 0 {
 			end = func() operation { return w.cancel(0, g.key) }
 		}
 		w.eventually("the end of sandbox "+id+" is answered", time.Minute, func() error {

@@ -15,7 +15,7 @@ import (
 type balancer struct {
 	listener net.Listener
 	to       []string
-	turn     atomic.Uint64
+	dials    atomic.Uint64
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -65,7 +65,7 @@ func (b *balancer) serve(from net.Conn) {
 }
 
 func (b *balancer) dial() net.Conn {
-	first := b.turn.Add(1)
+	first := b.dials.Add(1)
 	for i := range b.to {
 		address := b.to[(first+uint64(i))%uint64(len(b.to))]
 		if conn, err := net.DialTimeout("tcp", address, time.Second); err == nil {

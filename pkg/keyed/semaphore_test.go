@@ -12,7 +12,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 )
 
-// A key with many operations waits for its own, and delays no other key. What does not wait any more takes no turn.
+// A key with many operations waits for its own, and delays no other key. What does not wait any more takes no place.
 func TestI14AKeyRunsFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const atOnce = 4

@@ -214,9 +214,9 @@ func (t transport) ClientHandshake(ctx context.Context, authority string, conn n
 }
 
 func clientHandshake(ctx context.Context, cfg *tls.Config, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	turn := begin(conn, computing)
-	defer turn.end()
-	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, turn)
+	handshake := begin(conn, computing)
+	defer handshake.end()
+	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, handshake)
 }
 
 func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -224,9 +224,9 @@ func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	if t.guests {
 		auth = tls.VerifyClientCertIfGiven
 	}
-	turn := begin(conn, computing)
-	secure, info, err := credentials.NewTLS(t.serverConfig(auth)).ServerHandshake(turn)
-	turn.end()
+	handshake := begin(conn, computing)
+	secure, info, err := credentials.NewTLS(t.serverConfig(auth)).ServerHandshake(handshake)
+	handshake.end()
 	if err != nil {
 		return nil, nil, err
 	}

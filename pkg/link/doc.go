@@ -25,7 +25,7 @@
 // # Bounds (I14)
 //
 //   - At most half of the processors compute handshakes, so that workers that attach together leave processors for claims, at the hub and
-//     in a process that hosts them: TestI14SlowHandshakesHoldUpNoOther, TestAnAbandonedHandshakeLeavesNoTurnTaken.
+//     in a process that hosts them: TestI14SlowHandshakesHoldUpNoOther, TestAnAbandonedHandshakeLeavesNoSlotTaken.
 //
 //   - A connection has ten seconds to present its certificate. Until then it counts against MaxHandshakes and MaxHandshakesPerAddress
 //     (serve.Limit), afterwards against MaxConnectionsPerCluster: TestI14AClustersConnectionsAreBounded.

@@ -14,19 +14,19 @@ import (
 // peer does not count, so that a deliberately slow peer delays no other (I14).
 var computing = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// handshaking is a connection during its handshake. It holds a turn while it computes.
+// handshaking is a connection during its handshake. It holds a slot while it computes.
 type handshaking struct {
 	net.Conn
-	turns chan struct{}
+	slots chan struct{}
 	over  atomic.Bool
 
 	mu   sync.Mutex
 	held bool
 }
 
-// begin acquires a turn for the handshake. The caller calls end when it returns, even if an abandoned handshake still runs.
-func begin(conn net.Conn, turns chan struct{}) *handshaking {
-	h := &handshaking{Conn: conn, turns: turns}
+// begin acquires a slot for the handshake. The caller calls end when it returns, even if an abandoned handshake still runs.
+func begin(conn net.Conn, slots chan struct{}) *handshaking {
+	h := &handshaking{Conn: conn, slots: slots}
 	h.resume()
 	return h
 }
@@ -36,19 +36,19 @@ func (h *handshaking) end() {
 	h.pause()
 }
 
-// pause releases the turn.
+// pause releases the slot.
 func (h *handshaking) pause() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.held {
 		h.held = false
-		<-h.turns
+		<-h.slots
 	}
 }
 
-// resume acquires a turn. If the handshake was abandoned in the meantime, it releases the turn immediately.
+// resume acquires a slot. If the handshake was abandoned in the meantime, it releases the slot immediately.
 func (h *handshaking) resume() {
-	h.turns <- struct{}{}
+	h.slots <- struct{}{}
 	h.mu.Lock()
 	h.held = true
 	h.mu.Unlock()

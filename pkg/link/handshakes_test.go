@@ -9,27 +9,27 @@ import (
 	"testing/synctest"
 )
 
-// TestI14SlowHandshakesHoldUpNoOther: peers that say nothing have no turn, and those that compute have one each.
+// TestI14SlowHandshakesHoldUpNoOther: peers that say nothing have no slot, and those that compute have one each.
 func TestI14SlowHandshakesHoldUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := make(chan struct{}, 1)
+		slots := make(chan struct{}, 1)
 		var silent sync.WaitGroup
 		var ends []net.Conn
 		for range 5 {
 			here, there := net.Pipe()
 			ends = append(ends, there)
 			silent.Go(func() {
-				c := begin(here, turns)
+				c := begin(here, slots)
 				defer c.end()
 				_, _ = c.Read(make([]byte, 1))
 			})
 		}
 		synctest.Wait()
 		here, there := net.Pipe()
-		c := begin(here, turns) // would wait forever behind them
+		c := begin(here, slots) // would wait forever behind them
 		began := make(chan struct{})
 		go func() {
-			begin(nil, turns).end()
+			begin(nil, slots).end()
 			close(began)
 		}()
 		synctest.Wait()
@@ -41,33 +41,33 @@ func TestI14SlowHandshakesHoldUpNoOther(t *testing.T) {
 		c.end()
 		<-began
 		go func() { _, _ = there.Write([]byte("x")) }()
-		if _, err := c.Read(make([]byte, 1)); err != nil { // after the handshake there are no turns
+		if _, err := c.Read(make([]byte, 1)); err != nil { // after the handshake there are no slots
 			t.Error(err)
 		}
 		for _, end := range append(ends, there) {
 			_ = end.Close()
 		}
 		silent.Wait()
-		if len(turns) != 0 {
-			t.Errorf("%d turns are left taken", len(turns))
+		if len(slots) != 0 {
+			t.Errorf("%d slots are left taken", len(slots))
 		}
 	})
 }
 
-// TestAnAbandonedHandshakeLeavesNoTurnTaken: its caller returns while it still reads, as gRPC's does when its time is over.
-func TestAnAbandonedHandshakeLeavesNoTurnTaken(t *testing.T) {
+// TestAnAbandonedHandshakeLeavesNoSlotTaken: its caller returns while it still reads, as gRPC's does when its time is over.
+func TestAnAbandonedHandshakeLeavesNoSlotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := make(chan struct{}, 1)
+		slots := make(chan struct{}, 1)
 		here, there := net.Pipe()
-		c := begin(here, turns)
+		c := begin(here, slots)
 		var abandoned sync.WaitGroup
 		abandoned.Go(func() { _, _ = c.Read(make([]byte, 1)) })
 		synctest.Wait()
 		c.end()
 		_ = there.Close()
 		abandoned.Wait()
-		if len(turns) != 0 {
-			t.Error("the turn is left taken")
+		if len(slots) != 0 {
+			t.Error("the slot is left taken")
 		}
 	})
 }

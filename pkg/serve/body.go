@@ -44,7 +44,7 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 			return
 		}
 		meterIn(r.Context()).admit(caller)
-		if err := s.guard.paces.awaitTurn(r.Context(), caller); err != nil {
+		if err := s.guard.paces.throttle(r.Context(), caller); err != nil {
 			refuse(w, err)
 			return
 		}

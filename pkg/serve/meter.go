@@ -87,8 +87,8 @@ func (p *paces) call(caller string) (wait time.Duration, err error) {
 	return 0, problem.New(problem.RateLimited, "this caller makes more calls than it may").WithRetryAfter(max(time.Second, wait))
 }
 
-// awaitTurn charges a call to its caller and blocks until it may be served.
-func (p *paces) awaitTurn(ctx context.Context, caller string) error {
+// throttle charges a call to its caller and blocks until it may be served.
+func (p *paces) throttle(ctx context.Context, caller string) error {
 	wait, err := p.call(caller)
 	if err != nil || wait == 0 {
 		return err

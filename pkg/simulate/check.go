@@ -189,10 +189,10 @@ func (c *checker) groups() {
 	}
 }
 
-// Steady checks a pool under constant load: after it shrank, it may grow again at most `reversals` times.
-func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violation {
+// Steady checks a pool under constant load: after it shrank, it may grow again at most `most` times.
+func (r *Run) Steady(pool int, from, to time.Duration, most int) []Violation {
 	c := &checker{run: r}
-	turns, shrank := 0, false
+	reversals, shrank := 0, false
 	for i := range r.Events {
 		e := &r.Events[i]
 		switch {
@@ -200,11 +200,11 @@ func (r *Run) Steady(pool int, from, to time.Duration, reversals int) []Violatio
 		case e.Kind == Shrank:
 			shrank = true
 		case e.Kind == Grew && shrank:
-			turns, shrank = turns+1, false
+			reversals, shrank = reversals+1, false
 		}
 	}
-	if turns > reversals {
-		c.broken(from, pool, "no oscillation", "grew %d times after it had shrunk, until %s", turns, clock(to))
+	if reversals > most {
+		c.broken(from, pool, "no oscillation", "grew %d times after it had shrunk, until %s", reversals, clock(to))
 	}
 	return c.found
 }

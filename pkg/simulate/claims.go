@@ -118,10 +118,10 @@ func (p *pool) serve(n *pod, w *waiting) {
 		n.marked = false
 		p.event(Event{Kind: Kept, From: p.replicas, To: p.replicas, Reason: "Claimed", Text: "a Pod marked for removal was claimed"})
 	}
-	p.turn(n, running)
+	p.setState(n, running)
 	p.out.Waits = append(p.out.Waits, p.world.now-w.since)
 	p.later(n, w.claim.Runs, func() {
-		p.turn(n, stopping)
+		p.setState(n, stopping)
 		p.later(n, p.slowed(p.world.plan.Model.Recycle), func() { p.becomeIdle(n) })
 	})
 }

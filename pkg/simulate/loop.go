@@ -27,14 +27,14 @@ const (
 
 // loop is one cluster's worker for one scaling group: it gathers, decides, acts and reports.
 type loop struct {
-	world   *world
-	cluster string
-	policy  v1alpha1.EnvAutoscalingGroup
-	pools   []*pool
-	due     time.Duration // when the next decision is scheduled; below 0: none is
-	turn    uint64        // counts scheduled decisions, so that a later schedule replaces an earlier one
-	again   uint64        // counts scheduled wakes in the same way
-	started time.Duration
+	world     *world
+	cluster   string
+	policy    v1alpha1.EnvAutoscalingGroup
+	pools     []*pool
+	due       time.Duration // when the next decision is scheduled; below 0: none is
+	decisions uint64        // counts scheduled decisions, so that a later schedule replaces an earlier one
+	again     uint64        // counts scheduled wakes in the same way
+	started   time.Duration
 }
 
 // memo is the worker's in-memory state of a pool. It is lost when the worker ends.
@@ -72,10 +72,10 @@ func (l *loop) wake(in time.Duration) {
 		return
 	}
 	l.due = at
-	l.turn++
-	turn := l.turn
+	l.decisions++
+	decision := l.decisions
 	l.world.when(at, func() {
-		if turn == l.turn {
+		if decision == l.decisions {
 			l.due = -1
 			l.decide()
 		}

@@ -348,8 +348,8 @@ func (p *pool) later(n *pod, in time.Duration, do func()) {
 	})
 }
 
-// turn moves a Pod to another state.
-func (p *pool) turn(n *pod, to podState) {
+// setState moves a Pod to another state.
+func (p *pool) setState(n *pod, to podState) {
 	p.account()
 	p.counts[n.state]--
 	p.counts[to]++
@@ -365,7 +365,7 @@ func (p *pool) becomeIdle(n *pod) {
 		p.serve(n, next)
 		return
 	}
-	p.turn(n, idle)
+	p.setState(n, idle)
 	n.place = p.idle.PushBack(n)
 	if p.held() > p.applied {
 		p.reconcileSoon()

@@ -4109,7 +4109,7 @@ func (x *SandboxChanges) GetComplete() bool {
 	return false
 }
 
-// TunnelFrame is a message of a Tunnel. Neither end waits for the other's turn; flow control bounds what is sent and not read.
+// TunnelFrame is a message of a Tunnel. Either end may send at any time; flow control bounds what is sent and not read.
 type TunnelFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:

@@ -52,8 +52,8 @@ func (c *conn) certify(ctx context.Context) {
 			c.offered.Store(&trust.Hash)
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trust.Proto()}})
 		}
-		if next.renew != "" && !c.turn(t.urgent(now)) {
-			t.askAt, next.renew, next.wait = now.Add(turnPause), "", min(next.wait, turnPause)
+		if next.renew != "" && !c.mayRenew(t.urgent(now)) {
+			t.askAt, next.renew, next.wait = now.Add(renewalPause), "", min(next.wait, renewalPause)
 		}
 		if next.renew != "" {
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: next.renew}}})

@@ -45,7 +45,7 @@ type conn struct {
 	redirected atomic.Bool
 	renewing   atomic.Bool            // its worker got a new certificate
 	offered    atomic.Pointer[string] // the hash of the CAs that were last sent to its worker; nil: none
-	turn       func(urgent bool) bool
+	mayRenew   func(urgent bool) bool
 	ending     func() // called before done is closed
 	opts       Options
 	handler    Handler
@@ -94,7 +94,7 @@ func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *f
 		orphans:      s.orphans,
 		reported:     func() {},
 		holdCalls:    func() { s.holdCalls(clusterID) },
-		turn:         func(urgent bool) bool { return s.turn(clusterID, urgent) },
+		mayRenew:     func(urgent bool) bool { return s.takeRenewal(clusterID, urgent) },
 		wakeReleases: func() { s.wakeReleases(clusterID) },
 		elsewhere:    s.lost,
 		releases:     make(chan struct{}, 1),

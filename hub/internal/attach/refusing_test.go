@@ -16,12 +16,12 @@ import (
 	"navix.sh/atoll/pkg/pace"
 )
 
-// I14: who has a revoked certificate, and the right uid, takes no place and no turn of the cluster that was invited again.
+// I14: who has a revoked certificate, and the right uid, takes no place and no attach of the cluster that was invited again.
 func TestI14ARevokedCertificateTakesNoPlaceOfItsCluster(t *testing.T) {
 	h := newHub(t, handler{})
 	h.server.attaches = pace.New[string](pace.Limits{Rate: 1e-3, Burst: time.Second, Least: 2}, clock.RealClock{})
 	revoked := h.credentials("a")
-	h.beginWith("a", revoked, &federationv1.Hello{Incarnation: 1}) // the first turn of two
+	h.beginWith("a", revoked, &federationv1.Hello{Incarnation: 1}) // the first attach of two
 	_, err := h.fleet.Revoke(t.Context(), "a")
 	h.must(err)
 	for range 2 {

@@ -18,12 +18,12 @@ import (
 const renewPatience = 6 * time.Second
 
 const (
-	// turnShare limits the clusters that may attach again at a time to one in turnShare: meanwhile claims find the others.
-	turnShare = 4
-	// turnLasts is how long a cluster that was asked to renew keeps its turn, unless it has attached again before. turnPause is the delay
-	// before the next request for a turn.
-	turnLasts = 2 * renewPatience
-	turnPause = 500 * time.Millisecond
+	// renewalShare limits the clusters that may attach again at a time to one in renewalShare: meanwhile claims find the others.
+	renewalShare = 4
+	// renewalLasts is how long a cluster that was asked to renew keeps its slot, unless it has attached again before. renewalPause is the
+	// delay before the next request for a slot.
+	renewalLasts = 2 * renewPatience
+	renewalPause = 500 * time.Millisecond
 	// maxRepeats bounds how often a call is sent again.
 	maxRepeats = 3
 )
@@ -37,21 +37,21 @@ func (s *Server) holdAgain(c *conn) {
 	}
 }
 
-// turn reports whether a cluster may be asked to renew now, and takes its turn. A cluster whose certificate is about to expire does not
-// wait.
-func (s *Server) turn(clusterID string, urgent bool) bool {
+// takeRenewal reports whether a cluster may be asked to renew now, and takes a slot for it. A cluster whose certificate is about to expire
+// does not wait.
+func (s *Server) takeRenewal(clusterID string, urgent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.opts.Clock.Now()
-	for id, until := range s.turns {
+	for id, until := range s.renewals {
 		if !now.Before(until) {
-			delete(s.turns, id)
+			delete(s.renewals, id)
 		}
 	}
-	if _, has := s.turns[clusterID]; !has && !urgent && len(s.turns) >= max(1, len(s.conns)/turnShare) {
+	if _, has := s.renewals[clusterID]; !has && !urgent && len(s.renewals) >= max(1, len(s.conns)/renewalShare) {
 		return false
 	}
-	s.turns[clusterID] = now.Add(turnLasts)
+	s.renewals[clusterID] = now.Add(renewalLasts)
 	return true
 }
 

@@ -128,17 +128,17 @@ func TestClustersRenewInTurn(t *testing.T) {
 	for _, id := range []string{"east", "west"} {
 		h.attach(id)
 	}
-	turns := func(want bool, id string, urgent bool) {
+	takes := func(want bool, id string, urgent bool) {
 		t.Helper()
-		if got := h.server.turn(id, urgent); got != want {
-			t.Errorf("the turn of %s: %v", id, got)
+		if got := h.server.takeRenewal(id, urgent); got != want {
+			t.Errorf("%s takes a slot to renew: %v", id, got)
 		}
 	}
-	turns(true, "east", false)
-	turns(true, "east", false)
-	turns(false, "west", false)
+	takes(true, "east", false)
+	takes(true, "east", false)
+	takes(false, "west", false)
 	h.server.replace(h.server.conn("east")) // it is back
-	turns(true, "west", false)
-	turns(false, "east", false)
-	turns(true, "east", true) // its certificate is about to end
+	takes(true, "west", false)
+	takes(false, "east", false)
+	takes(true, "east", true) // its certificate is about to end
 }

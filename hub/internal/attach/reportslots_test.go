@@ -40,7 +40,7 @@ func TestStreamsHaveReportSlots(t *testing.T) {
 	welcomed("after-an-end", func() { silent[1].end() })
 }
 
-// A worker whose turn to report has not come sees that the hub lives, and gets its Welcome when it has. One that the hub knows, or that
+// A worker that has no slot to report yet sees that the hub lives, and gets its Welcome when it has one. One that the hub knows, or that
 // takes no sign before its Welcome, is not kept waiting.
 func TestWorkersThatWaitSeeThatTheHubLives(t *testing.T) {
 	h := newHub(t, handler{})

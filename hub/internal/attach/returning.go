@@ -22,8 +22,8 @@ const (
 
 var attachLimits = pace.Limits{Rate: attachesPerSecond, Burst: attachesAtOnce * time.Second / attachesPerSecond, Least: attachesAtOnce}
 
-// awaitTurn waits until a cluster may get a Welcome.
-func (s *Server) awaitTurn(ctx context.Context, clusterID string) error {
+// throttle waits until a cluster may get a Welcome.
+func (s *Server) throttle(ctx context.Context, clusterID string) error {
 	wait := s.attaches.Take(clusterID, 1)
 	if wait > maxAttachWait {
 		s.attaches.Take(clusterID, -1)

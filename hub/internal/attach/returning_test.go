@@ -25,7 +25,7 @@ func TestI14AClusterThatAttachesInALoopWaits(t *testing.T) {
 		const long = time.Minute
 		began, welcomed := time.Now(), 0
 		for time.Since(began) < long {
-			if err := s.awaitTurn(t.Context(), "evil"); err != nil {
+			if err := s.throttle(t.Context(), "evil"); err != nil {
 				t.Fatal(err)
 			}
 			welcomed++
@@ -36,7 +36,7 @@ func TestI14AClusterThatAttachesInALoopWaits(t *testing.T) {
 		// Several streams at once: those that would wait too long are refused, and cost nothing further.
 		waiting := make(chan error, 50)
 		for range cap(waiting) {
-			go func() { waiting <- s.awaitTurn(t.Context(), "evil") }()
+			go func() { waiting <- s.throttle(t.Context(), "evil") }()
 		}
 		refused := 0
 		for range cap(waiting) {
@@ -49,16 +49,16 @@ func TestI14AClusterThatAttachesInALoopWaits(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := s.awaitTurn(ctx, "evil"); status.Code(err) != codes.DeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.throttle(ctx, "evil"); status.Code(err) != codes.DeadlineExceeded && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a stream that has ended: %v", err)
 		}
 		began = time.Now()
-		if err := s.awaitTurn(t.Context(), "honest"); err != nil || time.Since(began) > 0 {
+		if err := s.throttle(t.Context(), "honest"); err != nil || time.Since(began) > 0 {
 			t.Errorf("another cluster waited %s: %v", time.Since(began), err)
 		}
 		time.Sleep(long) // of the fake clock
 		began = time.Now()
-		if err := s.awaitTurn(t.Context(), "evil"); err != nil || time.Since(began) > 0 {
+		if err := s.throttle(t.Context(), "evil"); err != nil || time.Since(began) > 0 {
 			t.Errorf("a cluster that was quiet waited %s: %v", time.Since(began), err)
 		}
 	})

@@ -99,10 +99,10 @@ type Server struct {
 	attaches *pace.Pace[string]
 	reports  slots.Slots // for first complete reports
 
-	mu    sync.RWMutex
-	conns map[string]*conn
-	holds map[string]*hold     // by cluster
-	turns map[string]time.Time // the end of each cluster's turn to renew
+	mu       sync.RWMutex
+	conns    map[string]*conn
+	holds    map[string]*hold     // by cluster
+	renewals map[string]time.Time // by cluster: the end of its slot to renew
 }
 
 // NewServer returns a Server without streams. It refuses streams until Handle; because the handler sends calls to workers through this
@@ -114,7 +114,7 @@ func NewServer(opts Options) *Server {
 	s := &Server{
 		opts: opts, metrics: newMetrics(), orphans: newOrphans(), tunnels: newTunnels(opts.Tunnels), conns: map[string]*conn{},
 		carried: reach.NewBandwidth(opts.Rates, opts.Clock),
-		holds:   map[string]*hold{}, turns: map[string]time.Time{},
+		holds:   map[string]*hold{}, renewals: map[string]time.Time{},
 		attaches: pace.New[string](attachLimits, opts.Clock),
 		opening:  tally.New[string](maxOpening), unnamed: tally.New[string](maxUnnamed),
 		reports: newReportSlots(opts.Clock),
@@ -186,7 +186,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	if err := checkUnacknowledged(hello.GetUnacknowledged()); err != nil {
 		return nil, nil, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := s.awaitTurn(stream.Context(), account); err != nil {
+	if err := s.throttle(stream.Context(), account); err != nil {
 		return nil, nil, nil, err
 	}
 	if why != fleet.None { // before its mark of the ledger counts
@@ -264,7 +264,7 @@ func (s *Server) replace(c *conn) {
 	defer s.mu.Unlock()
 	s.conns[c.clusterID] = c
 	s.endHold(c.clusterID)
-	delete(s.turns, c.clusterID)
+	delete(s.renewals, c.clusterID)
 }
 
 func (s *Server) remove(c *conn) {

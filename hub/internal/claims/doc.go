@@ -149,7 +149,7 @@
 //   - The hub repeats an end until the cluster confirms it: TestAnEndThatIsNotConfirmedIsSentAgain,
 //     TestAnEndIsToldAgainWhileKeysAreMissing.
 //   - Each cluster has its own bounds for remembered ends and for calls in flight; because silent or lying clusters must leave room for
-//     others (I7, I10): TestEndingsAreBounded, TestEndingsOfManyClustersTakeTurns, TestASilentClusterLeavesRoomForEndsOfOthers,
+//     others (I7, I10): TestEndingsAreBounded, TestManyClustersShareTheRoomForEndings, TestASilentClusterLeavesRoomForEndsOfOthers,
 //     TestSilentClustersLeaveRoomForCallsToOthers. The same bounds apply to ends that follow from a call:
 //     TestASilentClusterLeavesRoomForWhatFollowsCalls.
 //   - A confirmed end frees its slot for the next end of the cluster: TestABurstOfEndsIsSentAsFastAsItsClusterConfirmsThem.

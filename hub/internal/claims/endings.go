@@ -63,7 +63,7 @@ func (e *endings) add(what ending) bool {
 	return true
 }
 
-// begin records an ending. now is true if its call may begin now; otherwise it waits for its turn. kept is false if there is no room for
+// begin records an ending. now is true if its call may begin now; otherwise it waits for room. kept is false if there is no room for
 // it.
 func (e *endings) begin(what ending) (now, kept bool) {
 	e.mu.Lock()
@@ -148,7 +148,7 @@ func (e *endings) tidy(cluster string, c *clusterEndings) {
 	}
 }
 
-// take returns endings without a call in flight, and counts their calls. Clusters take turns, in random order.
+// take returns endings without a call in flight, and counts their calls. It goes round robin over the clusters, in random order.
 func (e *endings) take() (out []ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -217,7 +217,7 @@ func (e *endings) settle(what ending, err error) (repeated bool) {
 
 func confirmed(err error) bool { return err == nil || reasonOf(err) == problem.NotFound }
 
-// endAgain sends the ends that clusters have not confirmed, and those that wait for their turn.
+// endAgain sends the ends that clusters have not confirmed, and those that wait for room.
 func (s *Service) endAgain() {
 	for _, what := range s.endings.take() {
 		if s.fleet.Forgotten(what.cluster, "") {
@@ -257,7 +257,7 @@ func (s *Service) sendEnd(what ending) bool {
 	return false
 }
 
-// endAfter sends an end in the background of the call that caused it. An end beyond the cluster's calls in flight waits for its turn. If
+// endAfter sends an end in the background of the call that caused it. An end beyond the cluster's calls in flight waits for room. If
 // there is no room to wait either, it is sent once.
 func (s *Service) endAfter(what ending) {
 	switch now, kept := s.endings.begin(what); {

@@ -132,30 +132,30 @@ func TestEndingsAreBounded(t *testing.T) {
 	}
 }
 
-// I10: all clusters together get no more calls at once than the background has room for, and take turns.
-func TestEndingsOfManyClustersTakeTurns(t *testing.T) {
+// I10: all clusters together get no more calls at once than the background has room for, and each gets as many.
+func TestManyClustersShareTheRoomForEndings(t *testing.T) {
 	e, clusters := newEndings(), mostRepeated/4
 	for n := range clusters {
 		for attempt := range int32(endingsOfCluster) {
 			e.add(ending{cluster: fmt.Sprint("c", n), attempt: attempt})
 		}
 	}
-	turns := map[string]int{}
+	taken := map[string]int{}
 	for _, what := range e.take() {
-		turns[what.cluster]++
+		taken[what.cluster]++
 	}
-	for cluster, n := range turns {
+	for cluster, n := range taken {
 		if n != 4 {
 			t.Errorf("%d of %s, want 4", n, cluster)
 		}
 	}
-	if len(turns) != clusters || len(e.take()) > 0 {
-		t.Errorf("%d clusters have their turn, want %d and no more at once", len(turns), clusters)
+	if len(taken) != clusters || len(e.take()) > 0 {
+		t.Errorf("%d clusters have calls, want %d and no more at once", len(taken), clusters)
 	}
 }
 
 // I10: an end that follows from a call is sent at once while its cluster may have one more call in flight.
-func TestAnEndThatFollowsFromACallWaitsForItsTurn(t *testing.T) {
+func TestAnEndThatFollowsFromACallWaitsForRoom(t *testing.T) {
 	e := newEndings()
 	begin := func(what ending, wantNow, wantKept bool) {
 		t.Helper()
@@ -339,7 +339,7 @@ func TestASilentClusterLeavesRoomForWhatFollowsCalls(t *testing.T) {
 			t.Errorf("%d calls wait for one cluster with %d sandboxes, want %d", n, east.Count(), endingsOfCluster)
 		}
 		if n := f.hub.InFlight(); n != 2*endingsOfCluster {
-			t.Errorf("%d are in flight, want those that wait for their turn as well", n)
+			t.Errorf("%d are in flight, want those that wait for room as well", n)
 		}
 		responds.Store(true)
 		defer runHub(t, f.hub)()
@@ -377,7 +377,7 @@ func TestAnEndForWhichThereIsNoRoomIsSentOnce(t *testing.T) {
 	})
 }
 
-// Of an end that is repeated the log has the first failure alone, also where the end has waited for its turn.
+// Of an end that is repeated the log has the first failure alone, also where the end has waited for room.
 func TestTheFirstFailureOfAnEndIsLogged(t *testing.T) {
 	f := newFederation(t, map[string]int32{"east": 3})
 	logged := 0

@@ -12,7 +12,7 @@
 //     keeps the counters of claims in flight. Views refer to the cluster's health, so a silent cluster needs no new Views.
 //   - The fleet holds no lock while it blocks, and clusters share only the locks of slots: TestI7AStuckClusterDelaysNoOther,
 //     TestI7AStalledStreamDelaysNoOther of package attach.
-//   - Large reports take turns, each of some milliseconds, and leave one processor to claims.
+//   - A large report takes a slot for some milliseconds. There is one slot less than processors, which leaves one to claims.
 //   - A changed part is noted once in the outbox of each other cluster. There is no event queue:
 //     TestI10AnOutboxIsBoundedByItsEnvs, TestEdge, TestCredit.
 //

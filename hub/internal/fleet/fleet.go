@@ -76,9 +76,9 @@ type Fleet struct {
 	onRevoke atomic.Pointer[func()]
 	onPeer   atomic.Pointer[func(clusterID string)]
 
-	index index
-	turns chan struct{} // a token for each large report that is being merged
-	fulls slots.Slots   // for complete foreign messages
+	index  index
+	merges chan struct{} // a slot for each large report that is being merged
+	fulls  slots.Slots   // for complete foreign messages
 
 	// clusters is replaced as a whole with grow held. Clusters are never removed: a forgotten cluster leaves an empty name.
 	grow     sync.Mutex
@@ -110,7 +110,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		f.recovers = func(string) bool { return false }
 	}
 	f.index.init()
-	f.turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+	f.merges = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	f.fulls = foreignSlots(f.clock)
 	f.clusters.Store(&clusterSet{byID: map[string]*cluster{}})
 	records, err := o.Registry.Load(ctx)

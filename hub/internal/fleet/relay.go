@@ -123,7 +123,7 @@ func (r *Relay) Next(ctx context.Context) (*federationv1.RelayFrame, error) {
 	}
 }
 
-// next returns the next frame, or nil if none is due. Clusters take turns, frame by frame.
+// next returns the next frame, or nil if none is due. It goes round robin over the clusters, frame by frame.
 func (r *Relay) next() *federationv1.RelayFrame {
 	for {
 		r.mu.Lock()

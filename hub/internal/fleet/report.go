@@ -156,8 +156,8 @@ func (c *cluster) degrade(why string) {
 	c.fleet.log.Info("What a cluster reports does not count in full", "cluster", c.ID, "reason", cmp.Or(why, "it does again"))
 }
 
-// manySegments is the size from which a report is milliseconds of work and takes a turn: after a restart of the hub all reports arrive at
-// once, and would take every processor from the claims that arrive with them. A report never blocks during its turn.
+// manySegments is the size from which a report is milliseconds of work and takes a slot: after a restart of the hub all reports arrive at
+// once, and would take every processor from the claims that arrive with them. A report never blocks while it holds its slot.
 const manySegments = 100
 
 // take merges a whole report into the view. A report counts only if it is newer than the last one that counted. Every stream starts with a
@@ -165,8 +165,8 @@ const manySegments = 100
 func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, error) {
 	c, now := s.cluster, s.cluster.fleet.now()
 	if len(r.segments) > manySegments {
-		c.fleet.turns <- struct{}{}
-		defer func() { <-c.fleet.turns }()
+		c.fleet.merges <- struct{}{}
+		defer func() { <-c.fleet.merges }()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -190,11 +190,12 @@ func (l *limiter) rate(h holder, part float64, now time.Time) *rate {
 }
 
 func (r *rate) count(now time.Time) {
-	r.turn(now)
+	r.rotate(now)
 	r.now++
 }
 
-func (r *rate) turn(now time.Time) {
+// rotate makes the given second the current one, and the one before it the previous.
+func (r *rate) rotate(now time.Time) {
 	switch second := now.Unix(); second - r.second {
 	case 0:
 	case 1:
@@ -384,7 +385,7 @@ func (s *Service) use(h holder, limits *limits, team string) *sandboxv1.QuotaUse
 	defer l.mu.Unlock()
 	used.LiveSandboxes, used.Conversations = l.live[h], l.conversations[h]
 	if r := l.rates[h]; r != nil {
-		r.turn(l.clock.Now())
+		r.rotate(l.clock.Now())
 		used.ClaimsPerSecond = float64(max(r.now, r.before))
 	}
 	return &sandboxv1.QuotaUse{Name: h.name, Limits: limits.proto(), Used: used}

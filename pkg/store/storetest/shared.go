@@ -111,7 +111,7 @@ func oneWinnerOfTwo(t *testing.T, a, b store.Shared) {
 
 func oneLeader(t *testing.T, a, b store.Shared) {
 	var leaders, most atomic.Int32
-	turns := make(chan string, 2)
+	led := make(chan string, 2)
 	end := map[string]context.CancelFunc{}
 	done := make(chan error, 2)
 	for name, s := range map[string]store.Shared{"a": a, "b": b} {
@@ -120,15 +120,15 @@ func oneLeader(t *testing.T, a, b store.Shared) {
 		go func() {
 			done <- s.Lead(ctx, "sweep", func(ctx context.Context) {
 				most.Store(max(most.Load(), leaders.Add(1)))
-				turns <- name
+				led <- name
 				<-ctx.Done()
 				leaders.Add(-1)
 			})
 		}()
 	}
-	first := <-turns
+	first := <-led
 	end[first]()
-	second := <-turns
+	second := <-led
 	end[second]()
 	for range 2 {
 		if err := <-done; !errors.Is(err, context.Canceled) {

@@ -38,7 +38,7 @@ type actor struct {
 	readErr error
 	// stale is set when an action was abandoned because the Env or a pool is not as it was observed.
 	stale bool
-	// later is the time until the first pool that waits gets its turn, or 0 if no pool waits.
+	// later is the time until the first pool that waits may be created, or 0 if no pool waits.
 	later       time.Duration
 	eventCounts []eventCount
 }
@@ -56,7 +56,7 @@ const maxEvents = 4
 
 // act carries out a plan: first it writes the Env, then the pools one by one. If a pool is refused, the reason becomes its member's
 // message. act returns whether an object changed meanwhile and an action was abandoned. later is when to come back for pools that wait for
-// their turn, or 0 if there are none.
+// their creation, or 0 if there are none.
 func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (stale bool, later time.Duration, err error) {
 	a := &actor{Reconciler: r, o: o}
 	failures := []error{a.admit(ctx, p), a.editEnv(ctx, p)}
@@ -145,12 +145,12 @@ func (a *actor) member(ctx context.Context, name string) (*v1alpha1.EnvClusterMe
 	return nil, nil, fmt.Errorf("member %s: %w", name, errStale)
 }
 
-// errLater means that it is not yet the pool's turn to be created.
-var errLater = errors.New("it is not the pool's turn to be created yet")
+// errLater means that the pool may not be created yet.
+var errLater = errors.New("the pool may not be created yet")
 
 func (a *actor) create(ctx context.Context, m *memberPlan) error {
 	if a.readErr != nil {
-		return a.readErr // before it uses up a turn
+		return a.readErr // before it uses up a reservation
 	}
 	if wait := a.creations.wait(types.NamespacedName{Namespace: a.o.Env.Namespace, Name: m.name}); wait > 0 {
 		if a.later == 0 || wait < a.later {

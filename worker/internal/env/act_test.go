@@ -65,13 +65,13 @@ func (c *countReads) Get(_ context.Context, key client.ObjectKey, _ client.Objec
 	return apierrors.NewNotFound(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "sandboxenvs"}, key.Name)
 }
 
-// Pools that wait for their turns cost no live read, and those of an Env that has changed cost one in all, and one turn.
+// Pools that wait for their creation cost no live read, and those of an Env that has changed cost one in all, and one creation.
 func TestCreateReadsTheEnvOnce(t *testing.T) {
 	live := &countReads{}
-	turns := newCreations(testclock.NewFakePassiveClock(time.Unix(1e9, 0)))
+	pace := newCreations(testclock.NewFakePassiveClock(time.Unix(1e9, 0)))
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "wide"}}
 	plan := func() *actor {
-		return &actor{Reconciler: &Reconciler{live: live, creations: turns}, o: &observation{Source: snapshot.Source{Env: env}}}
+		return &actor{Reconciler: &Reconciler{live: live, creations: pace}, o: &observation{Source: snapshot.Source{Env: env}}}
 	}
 	changed := plan()
 	for i := range createdAtOnce {
@@ -83,13 +83,13 @@ func TestCreateReadsTheEnvOnce(t *testing.T) {
 		t.Errorf("a changed Env was read %d times", live.reads)
 	}
 	for i := range createdAtOnce - 1 {
-		if wait := turns.wait(types.NamespacedName{Namespace: env.Namespace, Name: fmt.Sprint("n", i)}); wait > 0 {
-			t.Fatalf("%d turns are left of %d after one read, want all but one", i, createdAtOnce)
+		if wait := pace.wait(types.NamespacedName{Namespace: env.Namespace, Name: fmt.Sprint("n", i)}); wait > 0 {
+			t.Fatalf("%d creations are left of %d after one read, want all but one", i, createdAtOnce)
 		}
 	}
 	late := plan()
 	if err := late.create(t.Context(), &memberPlan{name: "late"}); !errors.Is(err, errLater) || late.later != creationPause {
-		t.Errorf("without a turn: %v, later %s; want to come back after %s", err, late.later, creationPause)
+		t.Errorf("without a creation left: %v, later %s; want to come back after %s", err, late.later, creationPause)
 	}
 	if live.reads != 1 {
 		t.Errorf("a pool that waits was read for: %d reads", live.reads)

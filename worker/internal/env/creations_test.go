@@ -51,7 +51,7 @@ func TestI14PoolsOfANamespaceAreCreatedAtAPace(t *testing.T) {
 			t.Errorf("after %s %d pools are created, want %d: %v", d, got, want, created)
 		}
 	}
-	// Members that are removed before their turns, and made again later under the same names.
+	// Members that are removed before they are created, and made again later under the same names.
 	const many = 100 * createdPerSecond
 	ask := func() (made int) {
 		for i := range many {
@@ -62,13 +62,13 @@ func TestI14PoolsOfANamespaceAreCreatedAtAPace(t *testing.T) {
 		return made
 	}
 	ask()
-	most := int(turnKept.Seconds()) * createdPerSecond
-	if len(c.turns) > most+1 {
-		t.Errorf("%d turns are given (I10), want at most %d", len(c.turns), most)
+	most := int(reservationKept.Seconds()) * createdPerSecond
+	if len(c.reservations) > most+1 {
+		t.Errorf("%d creations are reserved (I10), want at most %d", len(c.reservations), most)
 	}
-	clk.SetTime(clk.Now().Add(3 * turnKept))
+	clk.SetTime(clk.Now().Add(3 * reservationKept))
 	if made := ask(); made > createdAtOnce {
-		t.Errorf("%d pools are created at once by old turns, want at most %d", made, createdAtOnce)
+		t.Errorf("%d pools are created at once by old reservations, want at most %d", made, createdAtOnce)
 	}
 	clk.SetTime(clk.Now().Add(time.Second))
 	if made := ask(); made == 0 || made > createdPerSecond+1 {
@@ -76,7 +76,7 @@ func TestI14PoolsOfANamespaceAreCreatedAtAPace(t *testing.T) {
 	}
 	clk.SetTime(clk.Now().Add(time.Hour))
 	c.wait(types.NamespacedName{Namespace: "other", Name: "pool"})
-	if len(c.turns) != 0 || len(c.namespaces) != 1 {
-		t.Errorf("an hour later %d turns and %d namespaces are remembered (I10), want 0 and 1", len(c.turns), len(c.namespaces))
+	if len(c.reservations) != 0 || len(c.namespaces) != 1 {
+		t.Errorf("an hour later %d reservations and %d namespaces are remembered (I10), want 0 and 1", len(c.reservations), len(c.namespaces))
 	}
 }

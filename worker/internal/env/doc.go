@@ -47,8 +47,8 @@
 //     that pool exists, even while it is being deleted, the member is not rendered again: TestMemberAddedAgain.
 //   - Package replicas decides whose replicas count: TestReplicas. They are in the member's spec if a manifest states them, else in its
 //     snapshot.
-//   - At most 20 pools of a namespace are created at once, and 10 a second; more wait for their turns; because an editor could make the
-//     worker write without end (I14): TestI14PoolsOfANamespaceAreCreatedAtAPace, TestI14WideEnvsPoolsAreCreatedAtAPace.
+//   - At most 20 pools of a namespace are created at once, and 10 a second; more wait; because an editor could make the worker
+//     write without end (I14): TestI14PoolsOfANamespaceAreCreatedAtAPace, TestI14WideEnvsPoolsAreCreatedAtAPace.
 //   - One reconcile records at most four normal Events of a kind, and one that counts the rest: TestEventsOfManyMembersAreFew.
 //   - A pool that no member names is deleted; its finalizer lets sandboxes end: TestRemovedMembersAndSegments.
 //   - An Env is left alone if package foreigncontroller pauses it or one of its pools.

@@ -71,11 +71,11 @@ func (p *perPool[T]) forget(pool types.NamespacedName) {
 type throttle struct {
 	*perPool[spacing]
 	interval time.Duration
-	together *rate.Limiter // for waitTurn
+	together *rate.Limiter // for waitSlot
 }
 
-// spacing is the time of an object's last write, and the turn of its next one among all objects; the turn is zero without a reservation.
-type spacing struct{ last, turn time.Time }
+// spacing is the time of an object's last write, and the slot of its next one among all objects; the slot is zero without a reservation.
+type spacing struct{ last, slot time.Time }
 
 // wait returns how long the next write of an object must still wait because of its last one.
 func (t *throttle) wait(key types.NamespacedName) time.Duration {
@@ -84,19 +84,19 @@ func (t *throttle) wait(key types.NamespacedName) time.Duration {
 	return max(0, t.interval-t.clock.Since(t.pools[key].last))
 }
 
-// waitTurn is like wait, but also waits for a turn among all objects.
-func (t *throttle) waitTurn(key types.NamespacedName) time.Duration {
+// waitSlot is like wait, but also waits for a slot among all objects.
+func (t *throttle) waitSlot(key types.NamespacedName) time.Duration {
 	if own := t.wait(key); own > 0 {
 		return own
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now, s := t.clock.Now(), t.pools[key]
-	if s.turn.IsZero() {
-		s.turn = now.Add(t.together.ReserveN(now, 1).DelayFrom(now))
+	if s.slot.IsZero() {
+		s.slot = now.Add(t.together.ReserveN(now, 1).DelayFrom(now))
 		t.pools[key] = s
 	}
-	return max(0, s.turn.Sub(now))
+	return max(0, s.slot.Sub(now))
 }
 
 func (t *throttle) wrote(key types.NamespacedName) {

@@ -42,7 +42,7 @@ func TestTimeline(t *testing.T) {
 	observe("marked/2030-01-01T00:00:00Z", 0)
 }
 
-// Many pools share the writes of statuses, each in its turn; and a turn is not lost while it is waited for.
+// Many pools share the writes of statuses, each in its slot; and a slot is not lost while it is waited for.
 func TestStatusesOfManyPoolsAreSpaced(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(1000, 0))
 	statuses := newMemory(clk).statuses
@@ -51,7 +51,7 @@ func TestStatusesOfManyPoolsAreSpaced(t *testing.T) {
 	}
 	for i := range 3 * statusRate {
 		want := time.Duration(max(0, i+1-statusRate)) * time.Second / statusRate
-		if got := statuses.waitTurn(pool(i)); got != want {
+		if got := statuses.waitSlot(pool(i)); got != want {
 			t.Errorf("pool %d waits %s, want %s", i, got, want)
 		}
 		if want == 0 {
@@ -67,7 +67,7 @@ func TestStatusesOfManyPoolsAreSpaced(t *testing.T) {
 	}
 	for i := statusRate; i < 3*statusRate; i++ {
 		want := max(0, time.Duration(i+1-statusRate)*time.Second/statusRate-500*time.Millisecond)
-		if got := statuses.waitTurn(pool(i)); got != want {
+		if got := statuses.waitSlot(pool(i)); got != want {
 			t.Errorf("after half a second pool %d waits %s, want %s", i, got, want)
 		}
 	}

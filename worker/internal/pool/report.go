@@ -58,7 +58,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, s *sn
 	if !helper.HasChanges(pool) {
 		return later, nil
 	}
-	wait := r.statuses.waitTurn
+	wait := r.statuses.waitSlot
 	if urgent(s.Pool.Status.Conditions, pool.Status.Conditions) {
 		wait = r.statuses.wait
 	}

@@ -40,7 +40,7 @@ func TestWithin(t *testing.T) {
 	api := pages{"": {"of all"}, "a": {"a1", "a2", "a3"}, "b": nil, "c": {"c1", "c2"}, "d": {"not listed"}}
 	list := func(namespaces []string, opts ...client.ListOption) (names []string, err error) {
 		reader := sandboxcache.Within(api, namespaces)
-		for next, turns := "", 0; turns < 20; turns++ {
+		for next, reads := "", 0; reads < 20; reads++ {
 			page := &corev1.PodList{}
 			if err := reader.List(t.Context(), page, append(opts, client.Continue(next))...); err != nil {
 				return names, err
