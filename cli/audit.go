@@ -257,7 +257,7 @@ func (f *auditFlags) printer(w io.Writer) printer {
 		}
 		_, err := fmt.Fprintln(table, strings.Join([]string{
 			e.Time.UTC().Format("2006-01-02T15:04:05Z"), dash(e.Who.Name), dash(e.From.Address), dash(verbOf(e)), dash(e.Object.Resource),
-			dash(e.Subject()), dash(e.Cluster), outcomeOf(e),
+			dash(e.Subject()), dash(e.Cluster), outcomeText(e),
 		}, "\t"))
 		return err
 	}, func() error { return errors.Join(table.Flush(), buffered.Flush()) }}
@@ -271,8 +271,8 @@ func verbOf(e *audit.Event) string {
 	return e.Verb + " (" + string(e.Stage) + ")"
 }
 
-// outcomeOf returns the outcome with its reason and the other details that a table shows.
-func outcomeOf(e *audit.Event) string {
+// outcomeText returns the outcome with its reason and the other details that a table shows.
+func outcomeText(e *audit.Event) string {
 	text := dash(string(e.Outcome))
 	if e.Reason != "" {
 		text += ", " + e.Reason

@@ -96,7 +96,7 @@ func sum(by map[string]float64) (total float64) {
 }
 
 // use records how much others took while a part ran, and whether that spoiled it.
-func (o *outcome) use(taken cpu, within time.Duration, processors int) {
+func (o *partResult) use(taken cpu, within time.Duration, processors int) {
 	o.OthersCPUs = round(max(0, sum(taken.others)/within.Seconds()))
 	o.Spoiled = o.OthersCPUs > mostOthers*float64(processors)
 	for _, name := range slices.Sorted(maps.Keys(taken.others)) {

@@ -40,8 +40,8 @@ type result struct {
 	counted bool // and so independent of the machine's load
 }
 
-// outcome is the result of a part.
-type outcome struct {
+// partResult is the result of a part.
+type partResult struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	// OthersCPUs is the average number of processors that other processes took.
@@ -53,16 +53,16 @@ type outcome struct {
 
 // document is bin/bench/latest.json.
 type document struct {
-	Schema  int       `json:"schema"`
-	Commit  string    `json:"commit"`
-	Load    float64   `json:"load"` // average at the start; nothing depends on it
-	Quick   bool      `json:"quick,omitempty"`
-	Parts   []outcome `json:"parts"`
-	Results []result  `json:"results"`
+	Schema  int          `json:"schema"`
+	Commit  string       `json:"commit"`
+	Load    float64      `json:"load"` // average at the start; nothing depends on it
+	Quick   bool         `json:"quick,omitempty"`
+	Parts   []partResult `json:"parts"`
+	Results []result     `json:"results"`
 }
 
 // end adds a part's results. A figure that is not a number fails the part, and is left out.
-func (d *document) end(o outcome, results []result) {
+func (d *document) end(o partResult, results []result) {
 	for _, r := range results {
 		if err := r.check(); err != nil {
 			o.Error = strings.TrimPrefix(o.Error+"\n"+err.Error(), "\n")

@@ -64,7 +64,7 @@ func (b *bench) runPart(ctx context.Context, p part) error {
 		err = b.measure(ctx, p, func(more ...result) { results = append(results, more...) })
 	}
 	after, cpuErr := readCPU()
-	o := outcome{Name: p.name, Seconds: round(time.Since(began).Seconds())}
+	o := partResult{Name: p.name, Seconds: round(time.Since(began).Seconds())}
 	o.use(after.since(before), time.Since(began), runtime.NumCPU())
 	if err = errors.Join(err, cpuErr); err != nil {
 		// The set-up may be broken; the next part of the group gets a new one.

@@ -102,7 +102,7 @@ func TestWhatIsJudged(t *testing.T) {
 	} {
 		out := &bytes.Buffer{}
 		d := document{Quick: tc.quick}
-		d.end(outcome{Name: "p", Spoiled: tc.spoiled, OthersCPUs: 0.9, OthersMost: "cc"}, missed)
+		d.end(partResult{Name: "p", Spoiled: tc.spoiled, OthersCPUs: 0.9, OthersMost: "cc"}, missed)
 		d.print(out)
 		all := out.String()
 		out.Reset()
@@ -145,7 +145,7 @@ func TestLoadOfOthers(t *testing.T) {
 	if ours := sum(taken.ours); math.Abs(ours-8) > 1e-9 || taken.ours[itself] != 3 {
 		t.Errorf("ours took %.2f s: %v", ours, taken.ours)
 	}
-	var quiet, busy outcome
+	var quiet, busy partResult
 	quiet.use(taken, time.Hour, 2)
 	busy.use(taken, 10*time.Second, 2)
 	if quiet.Spoiled || !busy.Spoiled || math.Abs(busy.OthersCPUs-0.5) > 1e-9 || busy.OthersMost != "init" {

@@ -111,8 +111,8 @@ func count(name, unit string, value float64, samples int) result {
 // mostErrors: one in so many requests may fail.
 const mostErrors = 100
 
-// judge compares the ratio with a target, or the value if there is no ratio.
-func (r result) judge(sign string, target float64) result {
+// withTarget compares the ratio with a target, or the value if there is no ratio.
+func (r result) withTarget(sign string, target float64) result {
 	value, unit := r.Value, " "+r.Unit
 	if r.Ratio != nil {
 		value, unit = *r.Ratio, "x"
@@ -123,6 +123,6 @@ func (r result) judge(sign string, target float64) result {
 	return r
 }
 
-func (r result) atMost(target float64) result  { return r.judge("<=", target) }
-func (r result) atLeast(target float64) result { return r.judge(">=", target) }
-func (r result) exactly(target float64) result { return r.judge("=", target) }
+func (r result) atMost(target float64) result  { return r.withTarget("<=", target) }
+func (r result) atLeast(target float64) result { return r.withTarget(">=", target) }
+func (r result) exactly(target float64) result { return r.withTarget("=", target) }

@@ -127,7 +127,7 @@ func byNames(t *testing.T) []string {
 }
 
 // suite runs the client with a version of the SDK.
-func suite(t *testing.T, variables []string, version string) []npm.Outcome {
+func suite(t *testing.T, variables []string, version string) []npm.CallResult {
 	t.Helper()
 	all, err := npm.Calls(t.Context(), "../..", variables, env.Name, version)
 	if err != nil {
@@ -143,7 +143,7 @@ func suite(t *testing.T, variables []string, version string) []npm.Outcome {
 func TestNpmClient(t *testing.T) {
 	ready(t)
 	columns := npm.Packages
-	got := map[string][]npm.Outcome{}
+	got := map[string][]npm.CallResult{}
 	for _, name := range columns {
 		to := variables(origin)
 		if name == "e2b-1" || name == "e2b-0" {
@@ -152,7 +152,7 @@ func TestNpmClient(t *testing.T) {
 		got[name] = suite(t, to, name)
 	}
 	atWorker := suite(t, variables(atoll.E2BURL(cluster)), columns[0])
-	same := func(a, b npm.Outcome) bool { return a.Call == b.Call && a.Result == b.Result }
+	same := func(a, b npm.CallResult) bool { return a.Call == b.Call && a.Result == b.Result }
 	if !slices.EqualFunc(got[columns[0]], atWorker, same) {
 		t.Errorf("at a worker it is otherwise:\n%v\n%v", got[columns[0]], atWorker)
 	}
@@ -162,7 +162,7 @@ func TestNpmClient(t *testing.T) {
 }
 
 // table is the part of docs/e2b.md that the test has seen.
-func table(columns []string, got map[string][]npm.Outcome) string {
+func table(columns []string, got map[string][]npm.CallResult) string {
 	results, calls := map[string]map[string]string{}, []string(nil)
 	for _, name := range columns {
 		for _, one := range got[name] {

@@ -84,8 +84,9 @@ func (l *load) end(t *testing.T, what string) (failed, of int) {
 	return len(l.errs), l.claims
 }
 
-// judge compares failures under renewals with those of a control at the same rate: of an overloaded machine, up to twice their share.
-func judge(t *testing.T, failed, of, controlFailed, controlOf int) {
+// checkFailures compares failures under renewals with those of a control at the same rate: of an overloaded machine, up to twice their
+// share.
+func checkFailures(t *testing.T, failed, of, controlFailed, controlOf int) {
 	t.Helper()
 	if allowed := 2 * float64(controlFailed) / float64(max(1, controlOf)) * float64(of); float64(failed) > allowed {
 		t.Errorf("%d of %d claims failed under renewals and rotations, and %d of %d without any (the control)", failed, of, controlFailed,
@@ -227,7 +228,7 @@ func TestClustersJoinRenewAndOutliveTheCA(t *testing.T) {
 			})
 	}
 	failed, of := calls.end(t, "renewals and a rotation")
-	judge(t, failed, of, controlFailed, controlOf)
+	checkFailures(t, failed, of, controlFailed, controlOf)
 	for _, cluster := range everyone {
 		n, err := renewed(ctx, cluster)
 		must.Succeed(t, err)

@@ -54,7 +54,7 @@ func (w *world) claimToUse() string {
 		got, err = h.Create(ctx, &sandboxv1.CreateSandboxRequest{Env: env, IdleTimeout: durationpb.New(idleTimeout), NoQueue: true})
 		return err
 	})
-	if judge(got, err, heard).said != live {
+	if answerOf(got, err, heard).said != live {
 		return ""
 	}
 	w.history.give("", got)

@@ -179,7 +179,7 @@ func (w *world) claim(client int, draw *rand.Rand, key string, variant int) answ
 		got, err = h.Create(ctx, request(key, variant, draw))
 		return err
 	})
-	a := judge(got, err, heard)
+	a := answerOf(got, err, heard)
 	if got.GetFailureReason() == recordLost && w.allowed.losses {
 		a.said = unheard
 	}
@@ -190,7 +190,7 @@ func (w *world) claim(client int, draw *rand.Rand, key string, variant int) answ
 	return a
 }
 
-func judge(got *sandboxv1.Sandbox, err error, heard bool) answer {
+func answerOf(got *sandboxv1.Sandbox, err error, heard bool) answer {
 	switch {
 	case !heard:
 		return answer{said: unheard, why: "the answer was lost"}

@@ -90,15 +90,15 @@ func newClient(issuer *Issuer) (*http.Client, error) {
 	}, nil
 }
 
-// outcome passes the error of VerifySignature around the library, which keeps only its text.
-type outcome struct{ err error }
+// signatureCheck passes the error of VerifySignature around the library, which keeps only its text.
+type signatureCheck struct{ err error }
 
-type outcomeKey struct{}
+type signatureCheckKey struct{}
 
 // VerifySignature implements oidc.KeySet.
 func (k *keySet) VerifySignature(ctx context.Context, token string) (payload []byte, err error) {
-	if o, ok := ctx.Value(outcomeKey{}).(*outcome); ok {
-		defer func() { o.err = err }()
+	if check, ok := ctx.Value(signatureCheckKey{}).(*signatureCheck); ok {
+		defer func() { check.err = err }()
 	}
 	signed, err := jose.ParseSigned(token, k.algorithms)
 	if err != nil || len(signed.Signatures) != 1 {

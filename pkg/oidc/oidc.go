@@ -154,11 +154,11 @@ type times struct {
 }
 
 func (is *issuer) authenticate(ctx context.Context, token string, now time.Time) (*access.Identity, error) {
-	var keys outcome
-	proved, err := is.verifier.Verify(context.WithValue(ctx, outcomeKey{}, &keys), token)
+	var check signatureCheck
+	proved, err := is.verifier.Verify(context.WithValue(ctx, signatureCheckKey{}, &check), token)
 	switch {
-	case keys.err != nil:
-		return nil, keys.err
+	case check.err != nil:
+		return nil, check.err
 	case err != nil:
 		return nil, plain(err)
 	}

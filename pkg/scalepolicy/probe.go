@@ -25,8 +25,8 @@ type AdmissionResult struct {
 // Ask asks admission whether replicas may grow to a target. An error means that admission did not respond.
 type Ask func(ctx context.Context, target int32) (AdmissionResult, error)
 
-// Outcome is the result of an attempt to grow.
-type Outcome struct {
+// Growth is the result of an attempt to grow.
+type Growth struct {
 	// From and To are the replicas before and after.
 	From, To int32
 	Result   v1alpha1.PoolScaleUpAttemptResult
@@ -38,15 +38,15 @@ type Outcome struct {
 
 // Search asks for the whole target. If that is refused, it searches for the greatest number that is admitted. It accepts a part that
 // admission suggests. An error means that the context ended; nothing was tried then.
-func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
-	out := Outcome{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
+func Search(ctx context.Context, from, to int32, ask Ask) (Growth, error) {
+	out := Growth{From: from, To: from, Result: v1alpha1.PoolScaleUpAttemptEnough}
 	low, high := from, to // low is admitted; numbers above high are refused
 	for target := to; low < high; target = low + (high-low+1)/2 {
 		result, err := ask(ctx, target)
 		out.Asked++
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return Outcome{}, errors.Join(err, ctx.Err())
+			return Growth{}, errors.Join(err, ctx.Err())
 		case err != nil:
 			out.To, out.Result, out.Message = low, v1alpha1.PoolScaleUpAttemptFailed, short(err.Error())
 			return out, nil
@@ -71,14 +71,14 @@ func Search(ctx context.Context, from, to int32, ask Ask) (Outcome, error) {
 }
 
 // Record returns the status after an attempt to grow. status may be nil, and is not modified.
-func Record(status *v1alpha1.PoolAutoScalingStatus, outcome Outcome, now time.Time) *v1alpha1.PoolAutoScalingStatus {
+func Record(status *v1alpha1.PoolAutoScalingStatus, growth Growth, now time.Time) *v1alpha1.PoolAutoScalingStatus {
 	next := clone(status)
 	at := metav1.NewTime(now)
-	if outcome.To > outcome.From {
+	if growth.To > growth.From {
 		next.LastScaleUpTime = &at
 	}
-	next.LastScaleUpAttemptTime, next.LastScaleUpAttemptResult = &at, outcome.Result
-	next.ScaleUpErrorMessage = outcome.Message
+	next.LastScaleUpAttemptTime, next.LastScaleUpAttemptResult = &at, growth.Result
+	next.ScaleUpErrorMessage = growth.Message
 	return next
 }
 

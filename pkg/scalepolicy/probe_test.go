@@ -66,7 +66,7 @@ func TestSearchEnds(t *testing.T) {
 	if _, err = scalepolicy.Search(ctx, 3, 100, func(ctx context.Context, _ int32) (scalepolicy.AdmissionResult, error) {
 		return scalepolicy.AdmissionResult{}, ctx.Err()
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("being told to end is no outcome: %v", err)
+		t.Errorf("being told to end is no result: %v", err)
 	}
 }
 
@@ -86,11 +86,11 @@ func TestRecord(t *testing.T) {
 		t.Errorf("a pool that was never scaled is saturated until %s", until)
 	}
 	before := &v1alpha1.PoolAutoScalingStatus{ScaleUpErrorMessage: "old"}
-	up := scalepolicy.Record(before, scalepolicy.Outcome{From: 2, To: 3, Result: v1alpha1.PoolScaleUpAttemptEnough}, noon)
+	up := scalepolicy.Record(before, scalepolicy.Growth{From: 2, To: 3, Result: v1alpha1.PoolScaleUpAttemptEnough}, noon)
 	if got := showStatus(up); got != "LastScaleUpTime=0s ago, LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Enough" {
 		t.Error(got)
 	}
-	none := scalepolicy.Record(nil, scalepolicy.Outcome{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"},
+	none := scalepolicy.Record(nil, scalepolicy.Growth{From: 2, To: 2, Result: v1alpha1.PoolScaleUpAttemptInsufficient, Message: "quota"},
 		noon)
 	if got := showStatus(none); got != "LastScaleUpAttemptTime=0s ago, LastScaleUpAttemptResult=Insufficient, ScaleUpErrorMessage=quota" {
 		t.Error(got)
@@ -275,7 +275,7 @@ func anyGroup(r *rand.Rand) scalepolicy.Group {
 		if r.IntN(2) == 0 {
 			m.LastCreate = ago()
 			zero := scalepolicy.RecordDown(nil, ago()).LastScaleDownTime
-			m.Status = scalepolicy.Record(m.Status, scalepolicy.Outcome{To: r.Int32N(2), Result: []v1alpha1.PoolScaleUpAttemptResult{
+			m.Status = scalepolicy.Record(m.Status, scalepolicy.Growth{To: r.Int32N(2), Result: []v1alpha1.PoolScaleUpAttemptResult{
 				v1alpha1.PoolScaleUpAttemptEnough, v1alpha1.PoolScaleUpAttemptInsufficient}[r.IntN(2)]}, ago())
 			m.Status.LastScaleDownTime, m.Status.IdleZeroSince = zero, zero
 		}

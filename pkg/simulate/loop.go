@@ -213,20 +213,20 @@ func (p *pool) grow(d *scalepolicy.MemberDecision) {
 		return
 	}
 	p.memo.attempt = p.world.now
-	outcome, err := scalepolicy.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
+	growth, err := scalepolicy.Search(context.Background(), d.Floor, d.To, p.ask(d.Floor))
 	if err != nil {
 		return
 	}
-	p.event(Event{Kind: Probed, From: d.From, To: outcome.To, Asked: d.To, Reason: string(outcome.Result), Text: outcome.Message})
-	if outcome.To > d.From {
-		if !p.write(d.From, outcome.To) {
+	p.event(Event{Kind: Probed, From: d.From, To: growth.To, Asked: d.To, Reason: string(growth.Result), Text: growth.Message})
+	if growth.To > d.From {
+		if !p.write(d.From, growth.To) {
 			return
 		}
-		p.note(Grew, d, outcome.To)
+		p.note(Grew, d, growth.To)
 	} else {
-		p.note(Probed, d, outcome.To)
+		p.note(Probed, d, growth.To)
 	}
-	p.memo.status = scalepolicy.Record(p.memo.status, outcome, p.world.time())
+	p.memo.status = scalepolicy.Record(p.memo.status, growth, p.world.time())
 }
 
 // ask models admission: it admits or refuses a number of replicas.

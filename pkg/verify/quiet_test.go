@@ -156,7 +156,7 @@ func TestNotes(t *testing.T) {
 }
 
 // Some findings count however short they last; transient ones count only if they last.
-func TestJudge(t *testing.T) {
+func TestAccumulator(t *testing.T) {
 	at := func(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
 	behind := func(idle int32) *Snapshot {
 		s := healthy()
@@ -166,29 +166,29 @@ func TestJudge(t *testing.T) {
 	dirty := healthy()
 	dirty.Clusters[0].Pods[1].Annotations[v1alpha1.ClaimKeyAnnotationKey] = "mine"
 
-	var j judge
+	var a accumulator
 	for i, s := range []*Snapshot{behind(5), dirty, behind(6), behind(7), behind(7)} {
-		j.take(s, at(4*i))
+		a.take(s, at(4*i))
 	}
-	want(t, j.result(at(20), lasting).Findings, "I13: pod default/b in east: is idle and carries agentbox.navix.sh/claim-key")
-	j.take(behind(7), at(24))
-	want(t, j.result(at(24), lasting).Findings, "I4: env default/py in east: the hub shows [py-east:Active idle=7 running=1 desired=2]\n"+
+	want(t, a.result(at(20), lasting).Findings, "I13: pod default/b in east: is idle and carries agentbox.navix.sh/claim-key")
+	a.take(behind(7), at(24))
+	want(t, a.result(at(24), lasting).Findings, "I4: env default/py in east: the hub shows [py-east:Active idle=7 running=1 desired=2]\n"+
 		"I13: pod default/b in east: is idle and carries agentbox.navix.sh/claim-key")
-	if clean := (&judge{}).take(healthy(), at(0)); !clean {
+	if clean := (&accumulator{}).take(healthy(), at(0)); !clean {
 		t.Error("a healthy look is not clean")
 	}
 }
 
 // A cluster that stays unheard is found, although the text has a longer time at each look; so is a growing metric.
 func TestAMeasureThatMovesIsOneFinding(t *testing.T) {
-	var j judge
+	var a accumulator
 	for i := range 6 {
 		s := healthy()
 		s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_SUSPECT, fmt.Sprintf("nothing heard for %ds", 20+2*i)
 		s.Programs = append(s.Programs, Program{Name: "hub", Values: map[string]float64{"atoll_hub_envs": float64(100 + i)}})
-		j.take(s, born.Add(2*time.Duration(i)*time.Second))
+		a.take(s, born.Add(2*time.Duration(i)*time.Second))
 	}
-	want(t, j.result(born.Add(lasting), lasting).Findings,
+	want(t, a.result(born.Add(lasting), lasting).Findings,
 		"I7: cluster east in east: is SUSPECT at the hub (nothing heard for 30s), though its worker leads\n"+
 			"I10: metric atoll_hub_envs in hub: is 105")
 }

@@ -49,32 +49,32 @@ func (f *Federation) Settle(ctx context.Context, patience time.Duration) Result 
 	grace := min(lasting, patience/2)
 	ctx, cancel := context.WithDeadline(ctx, begin.Add(patience+grace+2*lookTimeout))
 	defer cancel()
-	var j judge
+	var a accumulator
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		last := f.Look(ctx, j.first)
-		if ctx.Err() != nil && j.looks > 1 {
-			return j.result(time.Now(), grace) // that look was cut off, and shows nothing but that
+		last := f.Look(ctx, a.first)
+		if ctx.Err() != nil && a.looks > 1 {
+			return a.result(time.Now(), grace) // that look was cut off, and shows nothing but that
 		}
-		clean := j.take(last, time.Now())
+		clean := a.take(last, time.Now())
 		spent := time.Since(begin)
 		unseen := len(last.Blind) > 0 && spent < min(blindPatience, patience)
 		// Findings that appear late also get their time.
-		over := spent >= patience && j.young(time.Now(), grace) == 0 || spent >= patience+grace
-		if j.looks > 1 && (clean && !unseen || over) {
-			return j.result(time.Now(), grace)
+		over := spent >= patience && a.young(time.Now(), grace) == 0 || spent >= patience+grace
+		if a.looks > 1 && (clean && !unseen || over) {
+			return a.result(time.Now(), grace)
 		}
 		select {
 		case <-ctx.Done():
-			return j.result(time.Now(), grace)
+			return a.result(time.Now(), grace)
 		case <-ticker.C:
 		}
 	}
 }
 
-// judge accumulates looks.
-type judge struct {
+// accumulator collects what the looks found.
+type accumulator struct {
 	first, last *Snapshot
 	looks       int
 	// found are the findings of the last look, and all findings so far that are not transient, by Finding.same.
@@ -88,35 +88,35 @@ type seen struct {
 }
 
 // take adds one look. It reports whether nothing is wrong.
-func (j *judge) take(s *Snapshot, now time.Time) (clean bool) {
+func (a *accumulator) take(s *Snapshot, now time.Time) (clean bool) {
 	found := Check(s)
-	if j.first == nil {
-		j.first = s
+	if a.first == nil {
+		a.first = s
 	} else {
-		found = append(found, Compare(j.first, s)...)
+		found = append(found, Compare(a.first, s)...)
 	}
-	j.last = s
-	j.looks++
+	a.last = s
+	a.looks++
 	next := map[Finding]seen{}
-	for same, f := range j.found {
+	for same, f := range a.found {
 		if !f.passing {
 			next[same] = f
 		}
 	}
 	for _, f := range found {
 		since := now
-		if before, stood := j.found[f.same()]; stood {
+		if before, stood := a.found[f.same()]; stood {
 			since = before.since
 		}
 		next[f.same()] = seen{f, since}
 	}
-	j.found = next
+	a.found = next
 	return len(next) == 0
 }
 
 // young counts the transient findings that may still disappear.
-func (j *judge) young(now time.Time, grace time.Duration) (n int) {
-	for _, f := range j.found {
+func (a *accumulator) young(now time.Time, grace time.Duration) (n int) {
+	for _, f := range a.found {
 		if f.passing && now.Sub(f.since) < grace {
 			n++
 		}
@@ -124,19 +124,19 @@ func (j *judge) young(now time.Time, grace time.Duration) (n int) {
 	return n
 }
 
-func (j *judge) result(now time.Time, grace time.Duration) Result {
-	r := Result{Looks: j.looks, Findings: []Finding{}, Notes: Notes(j.last)}
-	for _, f := range j.found {
+func (a *accumulator) result(now time.Time, grace time.Duration) Result {
+	r := Result{Looks: a.looks, Findings: []Finding{}, Notes: Notes(a.last)}
+	for _, f := range a.found {
 		if !f.passing || now.Sub(f.since) >= grace {
 			r.Findings = append(r.Findings, f.Finding)
 		}
 	}
 	r.Findings = order(r.Findings)
-	if moving := j.young(now, grace); moving > 0 {
+	if moving := a.young(now, grace); moving > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("differences that changed within the last %s, and are not counted: %d; a federation at work is "+
 			"always a little behind", grace, moving))
 	}
-	for _, b := range j.last.Blind {
+	for _, b := range a.last.Blind {
 		r.Blind = append(r.Blind, b.String())
 	}
 	return r

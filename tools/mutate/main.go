@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// target is a line of packages.txt: a package, the files in it that are mutated, and the tests that judge.
+// target is a line of packages.txt: a package, the files in it that are mutated, and the tests that must kill the mutants.
 type target struct{ pkg, files, tests string }
 
 // mutant is one change, as accepted.txt names it: the file, the kind, which one of that kind in its line, and the line.
@@ -78,7 +78,7 @@ func run(only string, workers int, list bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.pkg, err)
 		}
-		n, err := judge(tree, t, r, accepted)
+		n, err := printMutants(tree, t, r, accepted)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.pkg, err)
 		}
@@ -90,8 +90,8 @@ func run(only string, workers int, list bool) error {
 	return nil
 }
 
-// judge prints what became of a package's mutants, and returns how many survivors and entries are wrong.
-func judge(tree string, t target, r report, accepted map[mutant]string) (bad int, err error) {
+// printMutants prints what became of a package's mutants, and returns how many survivors and entries are wrong.
+func printMutants(tree string, t target, r report, accepted map[mutant]string) (bad int, err error) {
 	counts, alive := map[string]int{}, map[mutant]bool{}
 	for _, f := range r.Files {
 		name := filepath.Join(t.pkg, f.Name)

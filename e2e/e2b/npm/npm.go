@@ -18,8 +18,8 @@ import (
 // Packages are the versions of the SDK that a program may load, the newest first.
 var Packages = []string{"e2b", "e2b-2", "e2b-1", "e2b-0"}
 
-// Outcome is what client.js tells of one call of the SDK.
-type Outcome struct {
+// CallResult is what client.js tells of one call of the SDK.
+type CallResult struct {
 	Call   string
 	Result string // works, differs, refused, absent or failed
 	Detail string
@@ -39,11 +39,11 @@ func Run(ctx context.Context, root string, variables []string, args ...string) (
 }
 
 // Calls makes every call that a version of the SDK documents, in sandboxes of a template. The error names each call that failed.
-func Calls(ctx context.Context, root string, variables []string, template, version string) (all []Outcome, err error) {
+func Calls(ctx context.Context, root string, variables []string, template, version string) (all []CallResult, err error) {
 	out, err := Run(ctx, root, variables, "client.js", template, version)
 	errs := []error{err}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var one Outcome
+		var one CallResult
 		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
 			return all, fmt.Errorf("%s printed %q: %w", version, lines.Text(), err)
 		}

@@ -24,33 +24,33 @@ func claimOf(keyHash string) *federationv1.Dispatch {
 	}}}
 }
 
-// outcome is the outcome of a dispatch.
-type outcome struct {
+// dispatchResult is the outcome of a dispatch.
+type dispatchResult struct {
 	answer *federationv1.Answer
 	err    error
 }
 
-func (h *hub) dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) <-chan outcome {
-	out := make(chan outcome, 1)
+func (h *hub) dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) <-chan dispatchResult {
+	out := make(chan dispatchResult, 1)
 	go func() {
 		answer, err := h.server.Dispatch(ctx, cluster, d)
-		out <- outcome{answer, err}
+		out <- dispatchResult{answer, err}
 	}()
 	return out
 }
 
-func (h *hub) await(c <-chan outcome) outcome {
+func (h *hub) await(c <-chan dispatchResult) dispatchResult {
 	h.Helper()
 	select {
 	case o := <-c:
 		return o
 	case <-time.After(patience):
 		h.Fatal("the dispatch does not return")
-		return outcome{}
+		return dispatchResult{}
 	}
 }
 
-func (h *hub) wantUnclear(c <-chan outcome) {
+func (h *hub) wantUnclear(c <-chan dispatchResult) {
 	h.Helper()
 	if o := h.await(c); !errors.Is(o.err, ErrUnclear) {
 		h.Fatalf("a dispatch returns %v, %v, want unclear", o.answer, o.err)

@@ -59,11 +59,11 @@ func (s *Server) Register(registry prometheus.Registerer) error {
 }
 
 func (m *metrics) dispatched(d *federationv1.Dispatch, took time.Duration, answer *federationv1.Answer, err error) {
-	m.seconds.WithLabelValues(link.CallName(d), outcomeOf(answer, err)).Observe(took.Seconds())
+	m.seconds.WithLabelValues(link.CallName(d), outcomeLabel(answer, err)).Observe(took.Seconds())
 }
 
-// outcomeOf returns the outcome of a dispatch as a label for metrics and traces.
-func outcomeOf(answer *federationv1.Answer, err error) string {
+// outcomeLabel returns the outcome of a dispatch as a label for metrics and traces.
+func outcomeLabel(answer *federationv1.Answer, err error) string {
 	switch {
 	case errors.Is(err, ErrNotConnected):
 		return "not_sent"

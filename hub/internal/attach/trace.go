@@ -44,11 +44,11 @@ func keyOf(d *federationv1.Dispatch) (keyed, bool) {
 
 // endDispatch records the outcome of a dispatch. The worker's span below it, if it has arrived, shows the reason.
 func endDispatch(span trace.Span, answer *federationv1.Answer, err error) {
-	outcome := outcomeOf(answer, err)
+	label := outcomeLabel(answer, err)
 	if err != nil {
-		span.SetStatus(codes.Error, outcome)
+		span.SetStatus(codes.Error, label)
 	}
-	span.SetAttributes(telemetry.Outcome.String(outcome))
+	span.SetAttributes(telemetry.Outcome.String(label))
 	if id := answer.GetSandbox().GetId(); id != "" {
 		span.SetAttributes(telemetry.Sandbox.String(id))
 	}

@@ -32,8 +32,8 @@ const (
 	moved dispatchOutcome = "Moved"
 )
 
-// outcomeOf maps a dispatch's result to an outcome. A result that it does not understand is unclear, which is safe.
-func outcomeOf(answer *federationv1.Answer, err error) dispatchOutcome {
+// dispatchOutcomeOf maps a dispatch's result to an outcome. A result that it does not understand is unclear, which is safe.
+func dispatchOutcomeOf(answer *federationv1.Answer, err error) dispatchOutcome {
 	switch {
 	case errors.Is(err, calls.ErrNotConnected):
 		return notSent

@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-func TestOutcomeOf(t *testing.T) {
+func TestDispatchOutcomeOf(t *testing.T) {
 	sandbox := workertest.Granted(&sandboxv1.Sandbox{Id: "x"})
 	for name, tc := range map[string]struct {
 		answer *federationv1.Answer
@@ -34,7 +34,7 @@ func TestOutcomeOf(t *testing.T) {
 		"of a newer worker":    {workertest.Failure(99, problem.Internal), nil, unclear},
 		"no answer at all":     {nil, nil, unclear},
 	} {
-		if got := outcomeOf(tc.answer, tc.err); got != tc.want {
+		if got := dispatchOutcomeOf(tc.answer, tc.err); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}

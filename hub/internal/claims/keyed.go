@@ -314,9 +314,9 @@ func (k *keyed) canceled() (*sandboxv1.Sandbox, error) {
 	return s.ledger.Terminal(s.background.Context(), h.Record)
 }
 
-// outcome returns the record with the flight's outcome: the key's sandbox, or that no cluster took the claim. It returns nil if the outcome
-// is neither.
-func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Record, []store.Put) {
+// resultRecord returns the record with the flight's outcome: the key's sandbox, or that no cluster took the claim. It returns nil if the
+// outcome is neither.
+func (k *keyed) resultRecord(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Record, []store.Put) {
 	s, f := k.service, k.flight
 	p, r := k.pursuit, k.held.Record
 	if p == nil || r == nil || errors.Is(context.Cause(f.ctx), errCanceled) {
@@ -346,7 +346,7 @@ func (k *keyed) outcome(sandbox *sandboxv1.Sandbox, failure error) (*ledger.Reco
 // learn writes the flight's outcome after the result was returned.
 func (k *keyed) learn() {
 	s, f := k.service, k.flight
-	next, extra := k.outcome(f.sandbox, f.err)
+	next, extra := k.resultRecord(f.sandbox, f.err)
 	for next != nil {
 		err := k.write(next, extra)
 		if err == nil || errors.Is(err, store.ErrConflict) { // on a conflict the claim has ended already

@@ -91,7 +91,7 @@ func (p *pursuit) run(ctx context.Context) (*sandboxv1.Sandbox, error) {
 			}
 		}
 		answer, err := p.askAndLookElsewhere(ctx)
-		got := p.whetherMoved(outcomeOf(answer, err))
+		got := p.whetherMoved(dispatchOutcomeOf(answer, err))
 		if (got == notSent || got == unclear) && p.service.fleet.Forgotten(p.target.cluster, p.target.uid) {
 			got = gaveUp
 		}

@@ -80,7 +80,7 @@ func (k *keyed) confirm(sandbox *sandboxv1.Sandbox, failure error) (*sandboxv1.S
 	ctx := context.WithoutCancel(f.ctx) // the store bounds each call
 	until := s.clock.Now().Add(confirmPatience)
 	for {
-		next, extra := k.outcome(sandbox, failure)
+		next, extra := k.resultRecord(sandbox, failure)
 		if next == nil {
 			return sandbox, failure
 		}

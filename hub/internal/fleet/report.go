@@ -195,7 +195,7 @@ func (s *Session) take(r *assembly, digest uint64) (*federationv1.ReportAck, err
 	}
 	relayed, unsaved := c.relayedReportOf(s, r, &u), c.unsaved
 	c.publish(u)
-	c.judge(r, &u.refused)
+	c.updateDegraded(r, &u.refused)
 	c.order = order
 	c.inFlight.covered(order)
 	if s.via != "" {
@@ -243,8 +243,9 @@ func saturated(s *segment.Segment) bool {
 	return slices.ContainsFunc(s.Members(), func(m segment.Member) bool { return m.SaturatedFor > 0 })
 }
 
-// judge records whether a report counts in full. Only a complete report shows that nothing is omitted any more. Called with mu held.
-func (c *cluster) judge(r *assembly, refused *refusals) {
+// updateDegraded records whether a report counts in full. Only a complete report shows that nothing is omitted any more. Called with mu
+// held.
+func (c *cluster) updateDegraded(r *assembly, refused *refusals) {
 	c.fleet.metrics.segments.Add(float64(refused.number))
 	switch {
 	case r.noKeys != nil:

@@ -68,7 +68,7 @@ func (l *line) end(ctx context.Context, code int) {
 		return
 	}
 	e := l.event
-	e.Stage, e.Result = audit.Done, audit.ResultOf(outcome(ctx, code), e.Result)
+	e.Stage, e.Result = audit.Done, audit.ResultOf(responseError(ctx, code), e.Result)
 	e.Time, e.Millis = l.calls.Log.Now(), l.calls.Log.Now().Sub(l.began).Milliseconds()
 	about := *e.Conversation
 	about.BytesIn, about.BytesOut = l.in.Load(), l.out.Load()
@@ -81,8 +81,8 @@ func (l *line) end(ctx context.Context, code int) {
 	l.calls.Settle(ctx, e)
 }
 
-// outcome returns the error for a response's status. Without a response the request may have been carried out.
-func outcome(ctx context.Context, code int) error {
+// responseError returns the error for a response's status. Without a response the request may have been carried out.
+func responseError(ctx context.Context, code int) error {
 	switch {
 	case code == 0 && ctx.Err() != nil:
 		return context.Canceled

@@ -178,10 +178,10 @@ func (s *server) Dispatch(in *federationv1.PeerDispatch, stream grpc.ServerStrea
 		s.granted.Add(call, grant{cluster, id}) // before the response leaves: it may be lost
 		s.settle(call)
 	}
-	return stream.Send(outcomeOf(answer, err))
+	return stream.Send(peerOutcome(answer, err))
 }
 
-func outcomeOf(answer *federationv1.Answer, err error) *federationv1.PeerOutcome {
+func peerOutcome(answer *federationv1.Answer, err error) *federationv1.PeerOutcome {
 	switch {
 	case err == nil:
 		return &federationv1.PeerOutcome{Outcome: &federationv1.PeerOutcome_Answer{Answer: answer}}

@@ -76,20 +76,20 @@ func (r *Reconciler) grow(ctx context.Context, e *v1alpha1.SandboxEnv, g *group,
 		return nil
 	}
 	t.memo.attempt, t.memo.wait = r.clock.Now(), 0
-	outcome, err := r.admit(ctx, e, t, d)
+	growth, err := r.admit(ctx, e, t, d)
 	if err != nil {
 		return err
 	}
-	if outcome.To > d.From {
-		if err := r.setReplicas(ctx, e, t, outcome.To); err != nil {
+	if growth.To > d.From {
+		if err := r.setReplicas(ctx, e, t, growth.To); err != nil {
 			return err
 		}
-		r.reportMoved(ctx, e, t, d.From, outcome.To, d)
+		r.reportMoved(ctx, e, t, d.From, growth.To, d)
 	}
-	t.memo.status = scalepolicy.Record(t.memo.status, outcome, r.steady.now())
-	r.metrics.probes.WithLabelValues(string(outcome.Result)).Inc()
-	if outcome.Result != v1alpha1.PoolScaleUpAttemptEnough {
-		r.reportRefused(ctx, e, t, g, d, outcome)
+	t.memo.status = scalepolicy.Record(t.memo.status, growth, r.steady.now())
+	r.metrics.probes.WithLabelValues(string(growth.Result)).Inc()
+	if growth.Result != v1alpha1.PoolScaleUpAttemptEnough {
+		r.reportRefused(ctx, e, t, g, d, growth)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (r *Reconciler) untilAsked(t *target) time.Duration {
 // with probes, and then asks for the result.
 func (r *Reconciler) admit(
 	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, d *scalepolicy.MemberDecision,
-) (scalepolicy.Outcome, error) {
+) (scalepolicy.Growth, error) {
 	ask := func(ctx context.Context, to int32, probe bool) (scalepolicy.AdmissionResult, error) {
 		if r.admission == nil {
 			return scalepolicy.AdmissionResult{Admitted: to}, nil
@@ -124,22 +124,22 @@ func (r *Reconciler) admit(
 		}
 		return scalepolicy.AdmissionResult{Admitted: verdict.Replicas, Invalid: verdict.Reason == admission.InvalidSpec, Message: message}, err
 	}
-	outcome, err := scalepolicy.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (scalepolicy.AdmissionResult, error) {
+	growth, err := scalepolicy.Search(ctx, d.Floor, d.To, func(ctx context.Context, to int32) (scalepolicy.AdmissionResult, error) {
 		return ask(ctx, to, to != d.To)
 	})
-	if err != nil || outcome.To == d.Floor || outcome.To == d.To {
-		return outcome, err
+	if err != nil || growth.To == d.Floor || growth.To == d.To {
+		return growth, err
 	}
-	answer, err := ask(ctx, outcome.To, false)
+	answer, err := ask(ctx, growth.To, false)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return scalepolicy.Outcome{}, err
+		return scalepolicy.Growth{}, err
 	case err != nil:
-		outcome.To, outcome.Result, outcome.Message = d.Floor, v1alpha1.PoolScaleUpAttemptFailed, err.Error()
+		growth.To, growth.Result, growth.Message = d.Floor, v1alpha1.PoolScaleUpAttemptFailed, err.Error()
 	default:
-		outcome.To = min(outcome.To, max(answer.Admitted, d.Floor))
+		growth.To = min(growth.To, max(answer.Admitted, d.Floor))
 	}
-	return outcome, nil
+	return growth, nil
 }
 
 // mark marks and unmarks idle Pods. A Pod that was claimed meanwhile stays as the claim left it.

@@ -194,11 +194,11 @@ func (r *Reconciler) reportMoved(ctx context.Context, e *v1alpha1.SandboxEnv, t 
 
 // reportRefused reports that admission allowed less growth than was decided.
 func (r *Reconciler) reportRefused(
-	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, outcome scalepolicy.Outcome,
+	ctx context.Context, e *v1alpha1.SandboxEnv, t *target, g *group, d *scalepolicy.MemberDecision, growth scalepolicy.Growth,
 ) {
-	r.events.Eventf(t.pool, e, corev1.EventTypeWarning, "ScaleUp"+string(outcome.Result), "ScaleUp",
+	r.events.Eventf(t.pool, e, corev1.EventTypeWarning, "ScaleUp"+string(growth.Result), "ScaleUp",
 		"replicas were to go from %d to %d, and %d are admitted: %s; the next attempt is in %d s",
-		d.From, d.To, outcome.To, outcome.Message, g.Policy.ScaleUpPolicy.SaturationCooldownSeconds)
+		d.From, d.To, growth.To, growth.Message, g.Policy.ScaleUpPolicy.SaturationCooldownSeconds)
 	log.FromContext(ctx).Info("growth not admitted", "pool", t.key.Name, "env", client.ObjectKeyFromObject(e),
-		"wanted", d.To, "admitted", outcome.To, "result", outcome.Result, "message", outcome.Message)
+		"wanted", d.To, "admitted", growth.To, "result", growth.Result, "message", growth.Message)
 }

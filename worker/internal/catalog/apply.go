@@ -29,8 +29,8 @@ type job struct {
 	remove, plan bool
 }
 
-// outcome is the outcome for an object.
-type outcome struct {
+// objectResult is the outcome for an object.
+type objectResult struct {
 	state           federationv1.CatalogOutcome_State
 	reason, message string
 	changes         []string
@@ -38,7 +38,7 @@ type outcome struct {
 	generation      int64
 }
 
-func (o outcome) of(sent *federationv1.CatalogObject) *federationv1.CatalogOutcome {
+func (o objectResult) of(sent *federationv1.CatalogObject) *federationv1.CatalogOutcome {
 	return &federationv1.CatalogOutcome{
 		Kind: sent.GetKind(), Namespace: sent.GetNamespace(), Name: sent.GetName(), Revision: sent.GetRevision(), State: o.state,
 		Reason: o.reason, Generation: o.generation,
@@ -46,12 +46,12 @@ func (o outcome) of(sent *federationv1.CatalogObject) *federationv1.CatalogOutco
 	}
 }
 
-func refuse(reason, format string, args ...any) *outcome {
-	return &outcome{state: federationv1.CatalogOutcome_REFUSED, reason: reason, message: fmt.Sprintf(format, args...)}
+func refuse(reason, format string, args ...any) *objectResult {
+	return &objectResult{state: federationv1.CatalogOutcome_REFUSED, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
 // job reads an object of a call, and refuses objects that are not for this cluster (I15).
-func (w *Writer) job(catalog string, sent *federationv1.CatalogObject) (*job, *outcome) {
+func (w *Writer) job(catalog string, sent *federationv1.CatalogObject) (*job, *objectResult) {
 	j := &job{ref: manifest.Ref{Kind: sent.GetKind(), Namespace: sent.GetNamespace(), Name: sent.GetName()}, catalog: catalog,
 		revision: sent.GetRevision()}
 	if _, known := resources[j.ref.Kind]; !known || j.ref.Name == "" || (j.ref.Kind == manifest.EnvKind) != (j.ref.Namespace != "") {
@@ -96,7 +96,7 @@ func parseMark(text string) (id string, revision int32, ok bool) {
 }
 
 // apply writes an object by server-side apply.
-func (w *Writer) apply(ctx context.Context, j *job) outcome {
+func (w *Writer) apply(ctx context.Context, j *job) objectResult {
 	if j.object == nil {
 		return *refuse("Invalid", "%s has no manifest", j.ref)
 	}
@@ -110,14 +110,14 @@ func (w *Writer) apply(ctx context.Context, j *job) outcome {
 		w.condition(ctx, j, is, out)
 		return out
 	}
-	out := outcome{state: federationv1.CatalogOutcome_APPLIED, generation: got.GetGeneration()}
+	out := objectResult{state: federationv1.CatalogOutcome_APPLIED, generation: got.GetGeneration()}
 	w.condition(ctx, j, got, out)
 	return out
 }
 
 // look returns the current object, or nil if there is none. It refuses a job that would go back to an older revision, or whose object
 // belongs to another catalogue.
-func (w *Writer) look(ctx context.Context, j *job) (*unstructured.Unstructured, *outcome) {
+func (w *Writer) look(ctx context.Context, j *job) (*unstructured.Unstructured, *objectResult) {
 	is, err := w.of(j.ref).Get(ctx, j.ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -129,7 +129,7 @@ func (w *Writer) look(ctx context.Context, j *job) (*unstructured.Unstructured, 
 	id, revision, made := madeBy(is)
 	switch {
 	case is.GetDeletionTimestamp() != nil:
-		return is, &outcome{state: federationv1.CatalogOutcome_PENDING, reason: "Terminating", message: "it is being deleted"}
+		return is, &objectResult{state: federationv1.CatalogOutcome_PENDING, reason: "Terminating", message: "it is being deleted"}
 	case made && id != j.catalog:
 		return is, refuse("OtherCatalogue", "it belongs to catalogue %s of another hub; to give it to this one, remove its annotation %s", id,
 			v1alpha1.CatalogAnnotationKey)
@@ -160,8 +160,8 @@ func (w *Writer) write(ctx context.Context, j *job, dryRun bool) (*unstructured.
 }
 
 // failure returns the outcome for an API server's error.
-func failure(err error) outcome {
-	out := outcome{state: federationv1.CatalogOutcome_REFUSED, reason: string(apierrors.ReasonForError(err)), message: err.Error()}
+func failure(err error) objectResult {
+	out := objectResult{state: federationv1.CatalogOutcome_REFUSED, reason: string(apierrors.ReasonForError(err)), message: err.Error()}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		out.message = status.Status().Message
@@ -201,7 +201,7 @@ func conflicts(err error) string {
 }
 
 // condition writes the outcome into the Env's status. It is for people, so a failure is only logged.
-func (w *Writer) condition(ctx context.Context, j *job, is *unstructured.Unstructured, out outcome) {
+func (w *Writer) condition(ctx context.Context, j *job, is *unstructured.Unstructured, out objectResult) {
 	if j.ref.Kind != manifest.EnvKind || is == nil {
 		return
 	}

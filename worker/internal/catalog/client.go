@@ -82,7 +82,7 @@ func (w *Writer) Catalog(ctx context.Context, call *federationv1.CatalogCall) (*
 	if call.GetMode() == federationv1.CatalogCall_LIST {
 		return w.list(ctx)
 	}
-	one := map[federationv1.CatalogCall_Mode]func(context.Context, *job) outcome{
+	one := map[federationv1.CatalogCall_Mode]func(context.Context, *job) objectResult{
 		federationv1.CatalogCall_APPLY: w.apply, federationv1.CatalogCall_PLAN: w.plan, federationv1.CatalogCall_READ: w.read,
 	}[call.GetMode()]
 	if one == nil {
@@ -152,9 +152,9 @@ func (w *Writer) each(ctx context.Context, kind, selector string, visit func(*un
 
 // read returns an object as it is, without what the API server adds. The cluster has no part in a namespace that its worker does not serve,
 // and the API server refuses to read there.
-func (w *Writer) read(ctx context.Context, j *job) outcome {
+func (w *Writer) read(ctx context.Context, j *job) objectResult {
 	if only := w.opts.Namespaces; len(only) > 0 && j.ref.Namespace != "" && !slices.Contains(only, j.ref.Namespace) {
-		return outcome{state: federationv1.CatalogOutcome_ABSENT, reason: "NotServed"}
+		return objectResult{state: federationv1.CatalogOutcome_ABSENT, reason: "NotServed"}
 	}
 	is, err := w.of(j.ref).Get(ctx, j.ref.Name, metav1.GetOptions{})
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *Writer) read(ctx context.Context, j *job) outcome {
 	if err != nil {
 		return failure(err)
 	}
-	return outcome{state: federationv1.CatalogOutcome_FOUND, manifest: data}
+	return objectResult{state: federationv1.CatalogOutcome_FOUND, manifest: data}
 }
 
 // madeBy returns the catalogue and the revision in an object's annotation.

@@ -10,7 +10,7 @@ import (
 )
 
 // plan returns what an apply would do. It makes a dry run on the API server, which includes admission and quota.
-func (w *Writer) plan(ctx context.Context, j *job) outcome {
+func (w *Writer) plan(ctx context.Context, j *job) objectResult {
 	if j.object == nil {
 		return *refuse("Invalid", "%s has no manifest", j.ref)
 	}
@@ -24,12 +24,12 @@ func (w *Writer) plan(ctx context.Context, j *job) outcome {
 	}
 	after := manifest.Object(got.Object).Clean()
 	if is == nil {
-		return outcome{state: federationv1.CatalogOutcome_WOULD_CREATE, changes: manifest.Diff(manifest.Object{},
+		return objectResult{state: federationv1.CatalogOutcome_WOULD_CREATE, changes: manifest.Diff(manifest.Object{},
 			manifest.Object{"spec": after["spec"]})}
 	}
 	changes := manifest.Diff(manifest.Object(is.Object).Clean(), after)
 	if len(changes) == 0 {
-		return outcome{state: federationv1.CatalogOutcome_UNCHANGED}
+		return objectResult{state: federationv1.CatalogOutcome_UNCHANGED}
 	}
-	return outcome{state: federationv1.CatalogOutcome_WOULD_CHANGE, changes: changes}
+	return objectResult{state: federationv1.CatalogOutcome_WOULD_CHANGE, changes: changes}
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // remove deletes an object that this catalogue has created and no longer names. Pools of an Env wind down by their finalizers.
-func (w *Writer) remove(ctx context.Context, j *job) outcome {
+func (w *Writer) remove(ctx context.Context, j *job) objectResult {
 	is, refused := w.look(ctx, j)
 	switch {
 	case refused != nil && refused.reason == "Terminating":
-		return outcome{state: federationv1.CatalogOutcome_REMOVED}
+		return objectResult{state: federationv1.CatalogOutcome_REMOVED}
 	case refused != nil:
 		return *refused
 	case is == nil:
-		return outcome{state: federationv1.CatalogOutcome_ABSENT}
+		return objectResult{state: federationv1.CatalogOutcome_ABSENT}
 	}
 	if _, _, made := madeBy(is); !made {
 		return *refuse("NotTheCatalogues", "the catalogue has not created it")
@@ -36,11 +36,11 @@ func (w *Writer) remove(ctx context.Context, j *job) outcome {
 		if by, err := w.naming(ctx, j.ref.Name); err != nil {
 			return failure(err)
 		} else if by != "" {
-			return outcome{state: federationv1.CatalogOutcome_PENDING, reason: "InUse", message: "Env " + by + " names it"}
+			return objectResult{state: federationv1.CatalogOutcome_PENDING, reason: "InUse", message: "Env " + by + " names it"}
 		}
 	}
 	if j.plan {
-		return outcome{state: federationv1.CatalogOutcome_WOULD_REMOVE}
+		return objectResult{state: federationv1.CatalogOutcome_WOULD_REMOVE}
 	}
 	uid, version := is.GetUID(), is.GetResourceVersion()
 	err := w.of(j.ref).Delete(ctx, j.ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
@@ -48,11 +48,11 @@ func (w *Writer) remove(ctx context.Context, j *job) outcome {
 	}})
 	switch {
 	case apierrors.IsConflict(err): // it has changed, and is checked again
-		return outcome{state: federationv1.CatalogOutcome_PENDING, reason: "Changed", message: err.Error()}
+		return objectResult{state: federationv1.CatalogOutcome_PENDING, reason: "Changed", message: err.Error()}
 	case err != nil && !apierrors.IsNotFound(err):
 		return failure(err)
 	}
-	return outcome{state: federationv1.CatalogOutcome_REMOVED}
+	return objectResult{state: federationv1.CatalogOutcome_REMOVED}
 }
 
 // otherOwner returns a field manager of the spec that is not Atoll's.
