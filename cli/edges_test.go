@@ -406,7 +406,8 @@ func TestCreateOutwaitsTheServerAndTellsWhatItWaitsFor(t *testing.T) {
 	if _, _, code := server.run(t.Context(), "create --env py --claim-key k"); code != 0 || bounded {
 		t.Errorf("without a startup timeout: exit code %d, bounded %t, want the pool's", code, bounded)
 	}
-	if text := standing(t.Context(), clients{envs: explainer{s: s}}, &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "py"}); text !=
+	request := &sandboxv1.CreateSandboxRequest{Namespace: "default", Env: "py"}
+	if text := claimProgress(t.Context(), clients{envs: explainer{s: s}}, request); text !=
 		"a claim goes to east/py-a: no idle Pod free in default/py" {
 		t.Errorf("without a key: %q", text)
 	}

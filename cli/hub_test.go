@@ -19,15 +19,15 @@ import (
 	"navix.sh/atoll/pkg/hubstate"
 )
 
-// keeper is a hub with the given archive.
-type keeper struct {
+// hubServer is a hub with the given archive.
+type hubServer struct {
 	sandboxv1.UnimplementedHubServer
 	archive    []byte
 	encryption *sandboxv1.Encryption
 }
 
-func (k *keeper) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
-	return &sandboxv1.HubStatus{Version: "v1", Encryption: k.encryption}, nil
+func (h *hubServer) GetHub(context.Context, *sandboxv1.GetHubRequest) (*sandboxv1.HubStatus, error) {
+	return &sandboxv1.HubStatus{Version: "v1", Encryption: h.encryption}, nil
 }
 
 // TestHubShowsHowFarTheEncryptionIs, in the table and for programs.
@@ -35,7 +35,7 @@ func TestHubShowsHowFarTheEncryptionIs(t *testing.T) {
 	for want, e := range map[string]*sandboxv1.Encryption{
 		"no": nil, "k2 (1204 of 1300)": {Key: "k2", Sealed: 1204, Stale: 96}, "k2": {Key: "k2", Sealed: 1300},
 	} {
-		address := serveHub(t, &keeper{encryption: e})
+		address := serveHub(t, &hubServer{encryption: e})
 		out := succeed(t, "hub", "--server", address)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if !strings.Contains(lines[0], "ENCRYPTED") || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), want) {
@@ -48,8 +48,8 @@ func TestHubShowsHowFarTheEncryptionIs(t *testing.T) {
 	}
 }
 
-func (k *keeper) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {
-	for data := k.archive; len(data) > 0; data = data[min(100, len(data)):] {
+func (h *hubServer) BackupHub(_ *sandboxv1.BackupHubRequest, stream grpc.ServerStreamingServer[sandboxv1.BackupChunk]) error {
+	for data := h.archive; len(data) > 0; data = data[min(100, len(data)):] {
 		if err := stream.Send(&sandboxv1.BackupChunk{Data: data[:min(100, len(data))]}); err != nil {
 			return err
 		}
@@ -70,14 +70,14 @@ func archive(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-func serveHub(t *testing.T, k *keeper) string {
+func serveHub(t *testing.T, h *hubServer) string {
 	t.Helper()
-	return serving(t, func(s *grpc.Server) { sandboxv1.RegisterHubServer(s, k) })
+	return serving(t, func(s *grpc.Server) { sandboxv1.RegisterHubServer(s, h) })
 }
 
 func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
-	k := &keeper{archive: archive(t)}
-	address, dir := serveHub(t, k), t.TempDir()
+	h := &hubServer{archive: archive(t)}
+	address, dir := serveHub(t, h), t.TempDir()
 	path := filepath.Join(dir, "hub.tar.gz")
 	out, err := atollctl(t, "hub", "backup", path, "--server", address)
 	if err != nil || !strings.Contains(out, "backed up to "+path+": hub v1") {
@@ -95,7 +95,7 @@ func TestABackupIsAFileOnlyWhenItIsWhole(t *testing.T) {
 	if _, err := atollctl(t, "hub", "backup", path, "--force", "--server", address); err != nil {
 		t.Errorf("with --force: %v", err)
 	}
-	k.archive = k.archive[:len(k.archive)-20]
+	h.archive = h.archive[:len(h.archive)-20]
 	if _, err := atollctl(t, "hub", "backup", path+"2", "--server", address); !errors.Is(err, hubstate.ErrArchive) {
 		t.Errorf("one that is cut off: %v", err)
 	}

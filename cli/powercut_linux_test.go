@@ -17,7 +17,7 @@ import (
 func TestABackupSurvivesAPowerCut(t *testing.T) {
 	powercut.Run(t, powercut.Case{
 		Do: func(dir string, mark func(string)) error {
-			address := serveHub(t, &keeper{archive: archive(t)})
+			address := serveHub(t, &hubServer{archive: archive(t)})
 			_, err := atollctl(t, "hub", "backup", filepath.Join(dir, "hub.tar.gz"), "--server", address)
 			if err == nil {
 				mark("backed up")

@@ -30,7 +30,7 @@ func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.Cr
 	began := time.Now()
 	for wait := firstProgress; wallclock.Sleep(ctx, clock.RealClock{}, wait) == nil; wait = nextProgress {
 		short, cancel := context.WithTimeout(ctx, shortCall)
-		text := standing(short, c, request)
+		text := claimProgress(short, c, request)
 		cancel()
 		if text != "" && ctx.Err() == nil {
 			fmt.Fprintf(w, "waiting for %s: %s\n", time.Since(began).Round(time.Second), text)
@@ -38,9 +38,9 @@ func progress(ctx context.Context, w io.Writer, c clients, request *sandboxv1.Cr
 	}
 }
 
-// standing returns where a claim is and why it has no sandbox yet, or "" if the server does not report it. Without a claim key, the claim
-// cannot be looked up; standing then says where such a claim would go.
-func standing(ctx context.Context, c clients, request *sandboxv1.CreateSandboxRequest) string {
+// claimProgress returns where a claim is and why it has no sandbox yet, or "" if the server does not report it. Without a claim key, the
+// claim cannot be looked up; claimProgress then says where such a claim would go.
+func claimProgress(ctx context.Context, c clients, request *sandboxv1.CreateSandboxRequest) string {
 	if request.GetClaimKey() != "" {
 		claim, err := c.claims.GetClaim(ctx, &sandboxv1.GetClaimRequest{
 			ClaimKey: request.GetClaimKey(), Namespace: request.GetNamespace(), Team: request.GetTeam(),

@@ -132,15 +132,15 @@ func (w *world) claim(ctx context.Context) (*caller, *sandboxv1.Sandbox, error) 
 	return c, s, nil
 }
 
-// standing is what no attack may change.
-type standing struct {
+// streamStats is what no attack may change.
+type streamStats struct {
 	incarnations map[string]uint64
 	disconnects  map[string]float64
 }
 
-// stand reads the state of the honest clusters' streams.
-func (w *world) stand(ctx context.Context) (standing, error) {
-	s := standing{map[string]uint64{}, map[string]float64{}}
+// readStreams reads the state of the honest clusters' streams.
+func (w *world) readStreams(ctx context.Context) (streamStats, error) {
+	s := streamStats{map[string]uint64{}, map[string]float64{}}
 	for _, id := range honestClusters {
 		c, err := w.admin.GetCluster(ctx, &sandboxv1.GetClusterRequest{Id: id})
 		if err != nil {
@@ -173,8 +173,8 @@ func sum(metrics, begin string) (all float64) {
 }
 
 // unmoved returns an error for each honest cluster that lost its stream since.
-func (w *world) unmoved(ctx context.Context, before standing) error {
-	now, err := w.stand(ctx)
+func (w *world) unmoved(ctx context.Context, before streamStats) error {
+	now, err := w.readStreams(ctx)
 	errs := []error{err}
 	for _, id := range honestClusters {
 		if err == nil && (now.incarnations[id] != before.incarnations[id] || now.disconnects[id] != before.disconnects[id]) {

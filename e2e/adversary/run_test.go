@@ -85,7 +85,7 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 	if err := w.warm(ctx); err != nil {
 		return m, fmt.Errorf("before the attack: %w", err)
 	}
-	before, err := w.stand(ctx)
+	before, err := w.readStreams(ctx)
 	if err != nil {
 		return m, fmt.Errorf("before the attack: %w", err)
 	}

@@ -26,44 +26,44 @@ type part struct {
 // Divide sets the rooms of the clusters that respond, and the part of minReplicas that each cluster keeps. seen are their latest reports,
 // which must have been passed to Confirm. lost reports whether a cluster gets no claims, even if it responds; nil: every cluster gets
 // claims.
-func (b Book) Divide(seen map[string]Holding, others Others, lost func(cluster string) bool) Book {
-	next := b.replace(seen, lost).rooms(seen, others)
+func (r Record) Divide(seen map[string]Holding, others Others, lost func(cluster string) bool) Record {
+	next := r.replace(seen, lost).rooms(seen, others)
 	next.Min = min(next.Min, next.Max)
 	floors := next.floors(seen, func(s Share) int32 { return s.Room })
 	for cluster, s := range next.Shares {
 		s.Floor = floors[cluster]
 		next.Shares[cluster] = s
 	}
-	if next.Equal(b) {
-		return b
+	if next.Equal(r) {
+		return r
 	}
 	return next
 }
 
-// rooms sets the rooms of the clusters that respond. It may modify the Book's shares.
-func (b Book) rooms(seen map[string]Holding, others Others) Book {
-	parts, limit, any := b.parts(seen)
+// rooms sets the rooms of the clusters that respond. It may modify the Record's shares.
+func (r Record) rooms(seen map[string]Holding, others Others) Record {
+	parts, limit, any := r.parts(seen)
 	if !any {
 		// No responding cluster has the group: take back the remaining rooms.
-		limit = b.Max
+		limit = r.Max
 	}
 	free := int64(limit) - int64(others.Unbound)
 	available := free
-	for cluster, s := range b.Shares {
+	for cluster, s := range r.Shares {
 		free -= int64(s.Most)
 		if _, asked := seen[cluster]; !asked {
 			available -= int64(s.Most)
 		}
 	}
-	for _, l := range b.Lost {
+	for _, l := range r.Lost {
 		free, available = free-int64(l.Most), available-int64(l.Most)
 	}
 	share(parts, max(0, available), others.Missing)
 	if !needed(parts, available) {
-		b.Max = limit
-		return b
+		r.Max = limit
+		return r
 	}
-	b.Max = limit
+	r.Max = limit
 	for _, p := range parts {
 		s := p.Share
 		switch {
@@ -75,24 +75,24 @@ func (b Book) rooms(seen map[string]Holding, others Others) Book {
 			free -= int64(max(0, s.Room-s.Most))
 			s.Most = max(s.Most, s.Room)
 		}
-		b.Shares[p.cluster] = s
+		r.Shares[p.cluster] = s
 	}
-	return b
+	return r
 }
 
 // parts returns the responding clusters that have a share, in order, and the smallest maxReplicas. The demand of each includes its part of
 // minReplicas.
-func (b Book) parts(seen map[string]Holding) (parts []*part, limit int32, any bool) {
+func (r Record) parts(seen map[string]Holding) (parts []*part, limit int32, any bool) {
 	for cluster, h := range seen {
 		if h.Present && (!any || h.Max < limit) {
 			limit, any = h.Max, true
 		}
-		if s, has := b.Shares[cluster]; has {
+		if s, has := r.Shares[cluster]; has {
 			parts = append(parts, &part{cluster: cluster, Share: s, Holding: h})
 		}
 	}
-	b.Min = min(b.Min, limit)
-	floors := b.floors(seen, func(Share) int32 { return limit })
+	r.Min = min(r.Min, limit)
+	floors := r.floors(seen, func(Share) int32 { return limit })
 	for _, p := range parts {
 		p.Demand = max(p.Demand, floors[p.cluster])
 	}

@@ -18,34 +18,34 @@ type Division struct {
 	Lost func(cluster string) bool
 
 	number    uint64
-	books     map[Key]Book
+	records   map[Key]Record
 	addressed map[string]uint64 // incarnation of each cluster to which rooms may be sent
 	said      map[string]*Reply
 }
 
 // Change is what must be stored.
 type Change struct {
-	// Books are the changed books; an empty book must be deleted.
-	Books map[Key]Book
+	// Records are the changed records; an empty record must be deleted.
+	Records map[Key]Record
 	// Addressed are the incarnations to which rooms may be sent from now on.
 	Addressed map[string]uint64
 }
 
 // None reports whether there is nothing to store.
-func (c Change) None() bool { return len(c.Books)+len(c.Addressed) == 0 }
+func (c Change) None() bool { return len(c.Records)+len(c.Addressed) == 0 }
 
 // NewDivision returns a Division with the stored state.
-func NewDivision(epoch uint64, books map[Key]Book, addressed map[string]uint64) *Division {
-	return &Division{Epoch: epoch, books: maps.Clone(books), addressed: maps.Clone(addressed), said: map[string]*Reply{}}
+func NewDivision(epoch uint64, records map[Key]Record, addressed map[string]uint64) *Division {
+	return &Division{Epoch: epoch, records: maps.Clone(records), addressed: maps.Clone(addressed), said: map[string]*Reply{}}
 }
 
 // Apply applies a change that was stored.
 func (d *Division) Apply(c Change) {
-	for k, b := range c.Books {
-		if b.Empty() {
-			delete(d.books, k)
+	for k, r := range c.Records {
+		if r.Empty() {
+			delete(d.records, k)
 		} else {
-			d.books[k] = b
+			d.records[k] = r
 		}
 	}
 	maps.Copy(d.addressed, c.Addressed)
@@ -63,12 +63,12 @@ func (d *Division) Address(cluster string, incarnation uint64) Change {
 func (d *Division) Call(cluster string) Call {
 	d.number++
 	out := Call{Epoch: d.Epoch, Number: d.number, Incarnation: d.addressed[cluster], Rooms: map[Key]int32{}, Floors: map[Key]int32{}}
-	for k, b := range d.books {
-		s, has := b.Shares[cluster]
+	for k, r := range d.records {
+		s, has := r.Shares[cluster]
 		if s.Room > 0 {
 			out.Rooms[k] = s.Room
 		}
-		if has && b.Min > 0 {
+		if has && r.Min > 0 {
 			out.Floors[k] = s.Floor
 		}
 	}
@@ -82,26 +82,26 @@ func (d *Division) Answered(cluster, uid string, sent Call, a Reply) Change {
 	}
 	before := d.said[cluster]
 	d.said[cluster] = &a
-	out := Change{Books: map[Key]Book{}}
-	confirm := func(k Key, b Book) {
+	out := Change{Records: map[Key]Record{}}
+	confirm := func(k Key, r Record) {
 		h, known := a.of(k)
 		if !known {
 			return
 		}
-		next := b.Confirm(cluster, uid, sent.Rooms[k], h)
-		if before != nil && next.Equal(b) {
+		next := r.Confirm(cluster, uid, sent.Rooms[k], h)
+		if before != nil && next.Equal(r) {
 			if was, knew := before.of(k); knew && was == h {
 				return // nothing has changed
 			}
 		}
-		out.Books[k] = next
+		out.Records[k] = next
 	}
 	for k := range a.Holdings {
-		confirm(k, d.books[k])
+		confirm(k, d.records[k])
 	}
-	for k, b := range d.books {
-		if _, has := b.Shares[cluster]; has {
-			confirm(k, b)
+	for k, r := range d.records {
+		if _, has := r.Shares[cluster]; has {
+			confirm(k, r)
 		}
 	}
 	return d.divide(out)
@@ -116,45 +116,45 @@ func (d *Division) Answering(cluster string) bool {
 	return answered
 }
 
-// Settle applies Book.Settle and Book.Reclaim to all books. registered maps names of clusters to their kube-system uids; reclaimed are the
-// names whose lost shares are dropped. If all is true, every group is divided again, otherwise only those that changed.
+// Settle applies Record.Settle and Record.Reclaim to all records. registered maps names of clusters to their kube-system uids; reclaimed
+// are the names whose lost shares are dropped. If all is true, every group is divided again, otherwise only those that changed.
 func (d *Division) Settle(registered map[string]string, reclaimed []string, all bool) Change {
-	out := Change{Books: map[Key]Book{}}
-	for k, b := range d.books {
-		next := b.Settle(registered)
+	out := Change{Records: map[Key]Record{}}
+	for k, r := range d.records {
+		next := r.Settle(registered)
 		for _, cluster := range reclaimed {
 			next = next.Reclaim(cluster)
 		}
-		if all || !next.Equal(b) {
-			out.Books[k] = next
+		if all || !next.Equal(r) {
+			out.Records[k] = next
 		}
 	}
 	return d.divide(out)
 }
 
-// divide divides each book, and removes the unchanged ones from the change.
+// divide divides each record, and removes the unchanged ones from the change.
 func (d *Division) divide(c Change) Change {
-	for k, b := range c.Books {
+	for k, r := range c.Records {
 		if d.Warm {
 			var others Others
 			if d.Others != nil {
 				others = d.Others(k, d.Answering)
 			}
-			b = b.Divide(d.seen(k, b), others, d.Lost)
+			r = r.Divide(d.seen(k, r), others, d.Lost)
 		}
-		if b.Equal(d.books[k]) {
-			delete(c.Books, k)
+		if r.Equal(d.records[k]) {
+			delete(c.Records, k)
 		} else {
-			c.Books[k] = b
+			c.Records[k] = r
 		}
 	}
 	return c
 }
 
 // seen returns the reports of the responding clusters about a group.
-func (d *Division) seen(k Key, b Book) map[string]Holding {
+func (d *Division) seen(k Key, r Record) map[string]Holding {
 	out := map[string]Holding{}
-	for cluster := range b.Shares {
+	for cluster := range r.Shares {
 		if a := d.said[cluster]; a != nil {
 			if h, known := a.of(k); known {
 				out[cluster] = h
@@ -164,8 +164,8 @@ func (d *Division) seen(k Key, b Book) map[string]Holding {
 	return out
 }
 
-// Books returns all books. The caller must not modify them.
-func (d *Division) Books() map[Key]Book { return d.books }
+// Records returns all records. The caller must not modify them.
+func (d *Division) Records() map[Key]Record { return d.records }
 
 // Said returns a cluster's latest report about a group, if the cluster responds.
 func (d *Division) Said(cluster string, k Key) (Holding, bool) {

@@ -3,13 +3,13 @@
 // Package allotments divides the maxReplicas and minReplicas of a scaling group among the clusters that have members of it (I9). It is
 // pure.
 //
-// In: what clusters report that they hold and need. Out: rooms and floors. The hub has a Book for each group, each worker a Holder.
+// In: what clusters report that they hold and need. Out: rooms and floors. The hub has a Record for each group, each worker a Holder.
 //
 //   - A room is the number of Pods up to which a cluster may grow a group. A cluster holds, for each member, the larger of replicas and
 //     live Pods.
 //   - A share consists of the room and of the most that its cluster may hold. The latter exceeds the room until the cluster has confirmed a
 //     smaller room, and while it holds more. A room is raised only while the sum of these maxima stays within the group's maxReplicas.
-//   - The hub stores a Book before it sends rooms, under an epoch that ends when another leader starts. It sends rooms to an incarnation
+//   - The hub stores a Record before it sends rooms, under an epoch that ends when another leader starts. It sends rooms to an incarnation
 //     only after it has stored that incarnation. A worker accepts only calls for its own incarnation, in order of (epoch, number), and each
 //     call contains all its rooms: so the room that a confirmation names is in force, whatever was lost, repeated or reordered.
 //   - A new incarnation has no rooms, and does not grow until it receives some; because etcd may have been restored.

@@ -74,7 +74,7 @@ func TestFloors(t *testing.T) {
 		"no cluster responds: as it was": {aLost, nil, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := allotments.Book{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}
+			before := allotments.Record{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}
 			got := before.Divide(tc.saw, allotments.Others{}, func(cluster string) bool { return cluster == tc.lost })
 			for cluster, s := range got.Shares {
 				if s.Floor != tc.want[cluster] || s.Replaced != (cluster == tc.replaced) || s.Floor > s.Room {
@@ -83,7 +83,7 @@ func TestFloors(t *testing.T) {
 				}
 			}
 			if !maps.Equal(before.Shares, tc.shares) {
-				t.Errorf("the book it is called on has changed to %v", before.Shares)
+				t.Errorf("the record it is called on has changed to %v", before.Shares)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ type world struct {
 	least  int32 // minReplicas
 
 	epoch     uint64
-	books     map[allotments.Key]allotments.Book
+	records   map[allotments.Key]allotments.Record
 	addressed map[string]uint64
 	uids      map[string]string // registered
 
@@ -104,8 +104,8 @@ type cluster struct {
 func newWorld(seed uint64, strict bool) *world {
 	w := &world{
 		Rand: rand.New(rand.NewPCG(seed, 9)), strict: strict, now: time.Unix(0, 0), limit: 6, allowed: 6,
-		least: int32(seed % 7),
-		books: map[allotments.Key]allotments.Book{}, addressed: map[string]uint64{}, uids: map[string]string{},
+		least:   int32(seed % 7),
+		records: map[allotments.Key]allotments.Record{}, addressed: map[string]uint64{}, uids: map[string]string{},
 	}
 	for i := range 2 + w.IntN(2) {
 		c := &cluster{id: string(rune('a' + i)), max: w.limit, least: w.least}
@@ -160,7 +160,7 @@ func (c *cluster) floor(told *int32) int32 {
 
 func (w *world) takeOver(i int) {
 	w.epoch++
-	d := allotments.NewDivision(w.epoch, w.books, w.addressed)
+	d := allotments.NewDivision(w.epoch, w.records, w.addressed)
 	d.Warm = true
 	d.Lost = func(id string) bool { return w.find(id).lost }
 	w.leaders[i] = &leader{Division: d, waits: map[string]allotments.Call{}}
@@ -171,13 +171,13 @@ func (w *world) commit(l *leader, c allotments.Change) bool {
 	if l.Epoch != w.epoch {
 		return false
 	}
-	for k, b := range c.Books {
-		before := w.books[k]
-		w.check(before, b)
-		if b.Empty() {
-			delete(w.books, k)
+	for k, r := range c.Records {
+		before := w.records[k]
+		w.check(before, r)
+		if r.Empty() {
+			delete(w.records, k)
 		} else {
-			w.books[k] = b
+			w.records[k] = r
 		}
 	}
 	maps.Copy(w.addressed, c.Addressed)
@@ -185,8 +185,8 @@ func (w *world) commit(l *leader, c allotments.Change) bool {
 	return true
 }
 
-// check looks at a change of the hub's book. A room rises only while the sum fits.
-func (w *world) check(before, after allotments.Book) {
+// check looks at a change of a group's record. A room rises only while the sum fits.
+func (w *world) check(before, after allotments.Record) {
 	_, most := after.Sums()
 	for id, s := range after.Shares {
 		if s.Room < before.Shares[id].Room {
@@ -208,8 +208,8 @@ func (w *world) check(before, after allotments.Book) {
 }
 
 // kept is what those clusters keep that are not replaced.
-func kept(b allotments.Book) (sum int32) {
-	for _, s := range b.Shares {
+func kept(r allotments.Record) (sum int32) {
+	for _, s := range r.Shares {
 		if !s.Replaced {
 			sum += s.Floor
 		}
@@ -284,10 +284,10 @@ func (w *world) step() {
 
 // settleAllowed takes the allowance back once the hub knows that the sum fits.
 func (w *world) settleAllowed() {
-	b := w.books[key]
-	_, most := b.Sums()
+	r := w.records[key]
+	_, most := r.Sums()
 	joined := !slices.ContainsFunc(w.clusters, func(c *cluster) bool {
-		_, has := b.Shares[c.id]
+		_, has := r.Shares[c.id]
 		return !has && max(c.held, c.decided, c.writing, *c.Room(key)) > 0 && !c.reclaimed || c.max != w.limit && !c.reclaimed
 	})
 	for _, a := range w.answers {
@@ -304,7 +304,7 @@ func (w *world) settleAllowed() {
 			joined = joined && (!answers || !said.Present || said.Max == w.limit) // else it does not know yet what users applied
 		}
 	}
-	if most <= int64(w.limit) && joined && w.sum() <= int64(w.limit) && !w.strict && b.Max == w.limit {
+	if most <= int64(w.limit) && joined && w.sum() <= int64(w.limit) && !w.strict && r.Max == w.limit {
 		w.allowed = int64(w.limit)
 	}
 }
@@ -363,7 +363,7 @@ func (w *world) deliver() {
 	}
 	delete(l.waits, m.cluster)
 	if change := l.Answered(m.cluster, w.find(m.cluster).uid, sent, m.Reply); !change.None() && w.commit(l, change) {
-		w.log("%s holds %v of %v: %v", m.cluster, m.Holdings, sent.Rooms, w.books[key])
+		w.log("%s holds %v of %v: %v", m.cluster, m.Holdings, sent.Rooms, w.records[key])
 	}
 }
 
@@ -474,7 +474,7 @@ func (w *world) heal() {
 	}
 	if first.held < w.limit-others || w.sum() != int64(first.held+others) {
 		w.fault("%s needs all of %d but %d and holds %d; all hold %d; the hub has %v", first.id, w.limit, others, first.held, w.sum(),
-			w.books[key])
+			w.records[key])
 	}
 }
 
@@ -486,8 +486,8 @@ func (w *world) lose() {
 	}
 	w.settle()
 	w.allowed = int64(w.limit)
-	if got := w.sum(); got != int64(least) || kept(w.books[key]) != least {
-		w.fault("without demand all hold %d of %d: %v", got, least, w.books[key])
+	if got := w.sum(); got != int64(least) || kept(w.records[key]) != least {
+		w.fault("without demand all hold %d of %d: %v", got, least, w.records[key])
 	}
 	gone.away, gone.lost = true, true
 	w.leaders[0].Away(gone.id)
@@ -500,7 +500,7 @@ func (w *world) lose() {
 		}
 	}
 	if held != min(least, rooms) {
-		w.fault("without %s the others hold %d of %d, in rooms of %d: %v", gone.id, held, least, rooms, w.books[key])
+		w.fault("without %s the others hold %d of %d, in rooms of %d: %v", gone.id, held, least, rooms, w.records[key])
 	}
 	gone.away, gone.lost = false, false
 	if w.IntN(2) == 0 {
@@ -508,8 +508,8 @@ func (w *world) lose() {
 		w.restart(gone)
 	}
 	w.settle()
-	if got := w.sum(); got != int64(least) || kept(w.books[key]) != least {
-		w.fault("once %s is back, all hold %d of %d: %v", gone.id, got, least, w.books[key])
+	if got := w.sum(); got != int64(least) || kept(w.records[key]) != least {
+		w.fault("once %s is back, all hold %d of %d: %v", gone.id, got, least, w.records[key])
 	}
 }
 

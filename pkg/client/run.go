@@ -86,7 +86,7 @@ var errBroke = errors.New("the connection broke before the command had ended")
 // follow reads the events of a command until its end.
 func follow(from io.Reader, command *Command) (*Result, error) {
 	result := &Result{}
-	out, errOut := keeper{to: command.Stdout, kept: &result.Stdout}, keeper{to: command.Stderr, kept: &result.Stderr}
+	out, errOut := sink{to: command.Stdout, kept: &result.Stdout}, sink{to: command.Stderr, kept: &result.Stderr}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 64<<10), maxEvent)
 	kind := ""
@@ -122,27 +122,27 @@ func follow(from io.Reader, command *Command) (*Result, error) {
 	return nil, errors.Join(errBroke, lines.Err())
 }
 
-// keeper forwards output to a writer, or keeps the first part of it.
-type keeper struct {
+// sink forwards output to a writer, or keeps the first part of it.
+type sink struct {
 	to        io.Writer
 	kept      *[]byte
 	truncated bool
 }
 
-func (k *keeper) take(text string) error {
+func (s *sink) take(text string) error {
 	var output sandboxv1.CommandOutput
 	if err := json.Unmarshal([]byte(text), &output); err != nil {
 		return fmt.Errorf("reading what the command prints: %w", err)
 	}
-	if k.to != nil {
-		if _, err := k.to.Write(output.Data); err != nil {
+	if s.to != nil {
+		if _, err := s.to.Write(output.Data); err != nil {
 			return fmt.Errorf("passing on what the command prints: %w", err)
 		}
 		return nil
 	}
-	room := maxKept - len(*k.kept)
-	k.truncated = k.truncated || len(output.Data) > room
-	*k.kept = append(*k.kept, output.Data[:min(len(output.Data), room)]...)
+	room := maxKept - len(*s.kept)
+	s.truncated = s.truncated || len(output.Data) > room
+	*s.kept = append(*s.kept, output.Data[:min(len(output.Data), room)]...)
 	return nil
 }
 

@@ -103,15 +103,15 @@ func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {
 	return d, true
 }
 
-// standing counts the members of an Env by their state.
-type standing struct {
+// memberCounts counts the members of an Env by their state.
+type memberCounts struct {
 	away, members       int // in clusters that get no claims now, and in the others
 	serving, saturated  int // members with a pool of the Env; of these, those that cannot grow
 	ready, pending      int32
 	misplaced, deficits int // members without a pool; with a pool that is not as the Env asks, or not its own
 }
 
-func standingOf(e *sandboxv1.Env) (s standing) {
+func countMembers(e *sandboxv1.Env) (s memberCounts) {
 	for _, c := range e.GetClusters() {
 		switch c.GetState() {
 		case sandboxv1.ClusterState_FRESH, sandboxv1.ClusterState_SUSPECT, sandboxv1.ClusterState_DEGRADED:
@@ -139,7 +139,7 @@ func standingOf(e *sandboxv1.Env) (s standing) {
 }
 
 // unserving describes why none of the members can serve.
-func (s *standing) unserving() string {
+func (s *memberCounts) unserving() string {
 	var parts []string
 	if s.misplaced > 0 {
 		parts = append(parts, fmt.Sprintf("%d without a pool", s.misplaced))
@@ -153,7 +153,7 @@ func (s *standing) unserving() string {
 // room reports an Env that cannot serve another claim, or cannot grow. Do suggests a remedy in addition to looking at the candidates.
 func room(e *sandboxv1.Env) (d Diagnosis, wrong bool) {
 	const more = "\nraise replicas (or maxReplicas) of a member, or add one in another cluster"
-	s := standingOf(e)
+	s := countMembers(e)
 	switch {
 	case s.members == 0 && s.away > 0:
 		return Diagnosis{Reason: EnvExhausted, Severity: Critical, What: "no cluster that has members of it can be reached",

@@ -85,7 +85,7 @@ func programsAreBounded(s *Snapshot) []Finding {
 		}
 		for _, b := range slices.Concat(both, own) {
 			if value, ok := p.Values[b.metric]; ok && value > float64(b.limit) {
-				found = append(found, Finding{Invariant: "I10", Cluster: p.Name, Object: "metric " + b.metric, passing: true, standing: "too much",
+				found = append(found, Finding{Invariant: "I10", Cluster: p.Name, Object: "metric " + b.metric, passing: true, identity: "too much",
 					Wrong: fmt.Sprintf("is %.0f", value), Expected: fmt.Sprintf("at most %d: %s", b.limit, b.why)})
 			}
 		}

@@ -36,7 +36,7 @@ func catalogueIsThere(s *Snapshot) []Finding {
 			}
 			revisions[envName(e)] = e.Annotations[v1alpha1.CatalogAnnotationKey]
 			if mark := e.Annotations[v1alpha1.CatalogAnnotationKey]; mark != "" && told[envName(e)] == nil && e.DeletionTimestamp == nil {
-				found = append(found, Finding{Invariant: "I5", Cluster: c.ID, Object: envObject(e), passing: true, standing: "unknown to the catalogue",
+				found = append(found, Finding{Invariant: "I5", Cluster: c.ID, Object: envObject(e), passing: true, identity: "unknown to the catalogue",
 					Wrong: "was delivered as " + mark + ", and the catalogue does not have it", Expected: "the hub to know what it gave to clusters; " +
 						"was its store set back?"})
 			}
@@ -47,7 +47,7 @@ func catalogueIsThere(s *Snapshot) []Finding {
 					continue
 				}
 				if got := revisionOf(revisions[env]); got != at.GetRevision() {
-					found = append(found, Finding{Invariant: "I4", Cluster: c.ID, Object: "env " + env, passing: true, standing: "catalogue",
+					found = append(found, Finding{Invariant: "I4", Cluster: c.ID, Object: "env " + env, passing: true, identity: "catalogue",
 						Wrong:    fmt.Sprintf("has revision %d of the catalogue", got),
 						Expected: fmt.Sprintf("revision %d, which the hub says is applied", at.GetRevision())})
 				}

@@ -33,13 +33,13 @@ func ceilingsHold(s *Snapshot) []Finding {
 					continue
 				}
 				if held, known := s.held(id, env, a.GetGroup()); known && !share.GetForgotten() && held > int64(share.GetMayHold()) {
-					found = append(found, Finding{Invariant: "I9", Cluster: id, Object: "env " + env, passing: true, standing: "holds " + a.GetGroup(),
+					found = append(found, Finding{Invariant: "I9", Cluster: id, Object: "env " + env, passing: true, identity: "holds " + a.GetGroup(),
 						Wrong:    fmt.Sprintf("holds %d of group %s", held, a.GetGroup()),
 						Expected: fmt.Sprintf("at most %d, which the hub counts", share.GetMayHold())})
 				}
 			}
 			if heard && rooms > int64(a.GetMaxReplicas()) {
-				found = append(found, Finding{Invariant: "I9", Cluster: hubName, Object: "env " + env, passing: true, standing: "rooms " + a.GetGroup(),
+				found = append(found, Finding{Invariant: "I9", Cluster: hubName, Object: "env " + env, passing: true, identity: "rooms " + a.GetGroup(),
 					Wrong:    fmt.Sprintf("the rooms of group %s are %d together", a.GetGroup(), rooms),
 					Expected: fmt.Sprintf("at most its maxReplicas, %d", a.GetMaxReplicas())})
 			}

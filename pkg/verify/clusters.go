@@ -23,9 +23,9 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 		return nil
 	}
 	var found []Finding
-	wrong := func(cluster, object, standing, wrong, expected string) {
+	wrong := func(cluster, object, identity, wrong, expected string) {
 		found = append(found, Finding{Invariant: "I7", Cluster: cluster, Object: object, Wrong: wrong, Expected: expected, passing: true,
-			standing: standing})
+			identity: identity})
 	}
 	registered := s.Hub.registered()
 	for i := range s.Clusters {
@@ -140,7 +140,7 @@ func clocksDecideNothing(s *Snapshot) []Finding {
 	}
 	for _, c := range s.Hub.Clusters {
 		seen := c.GetLastSeen().AsDuration()
-		f := Finding{Invariant: "I11", Cluster: c.GetId(), Object: "cluster " + c.GetId(), passing: true, standing: "last heard"}
+		f := Finding{Invariant: "I11", Cluster: c.GetId(), Object: "cluster " + c.GetId(), passing: true, identity: "last heard"}
 		switch {
 		case c.GetLastSeen() == nil:
 			continue

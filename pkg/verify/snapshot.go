@@ -107,13 +107,13 @@ type Finding struct {
 
 	// passing marks a finding that may be transient, because views follow changes with a delay.
 	passing bool
-	// standing identifies the finding if Wrong contains a value that changes between looks. If it is empty, Wrong and Expected identify it.
-	standing string
+	// identity identifies the finding if Wrong contains a value that changes between looks. If it is empty, Wrong and Expected identify it.
+	identity string
 }
 
 // same returns the part of a finding that is equal at each sighting.
 func (f Finding) same() Finding {
-	if f.standing != "" {
+	if f.identity != "" {
 		f.Wrong, f.Expected = "", ""
 	}
 	return f

@@ -67,7 +67,7 @@ type process struct {
 	agent     *agent.Agent
 	foreign   *foreign.Listener
 	lock      *lease.Lock
-	keeper    *keeper
+	pools     *reconciler
 }
 
 // Worker is a worker process of a cluster.
@@ -189,7 +189,7 @@ func (p *process) build(o Options) error {
 	if err := p.inventory.Watch(context.Background(), p.informers); err != nil {
 		return err
 	}
-	p.keeper, err = newKeeper(p)
+	p.pools, err = newReconciler(p)
 	return err
 }
 
@@ -203,7 +203,7 @@ func (w *Worker) lead() {
 	w.leads = true
 	w.parts.Go(func() { w.fail("claims", w.inventory.Start(w.leading)) })
 	w.parts.Go(func() { w.fail("agent", w.agent.Start(w.leading)) })
-	w.parts.Go(func() { w.keeper.run(w.leading) })
+	w.parts.Go(func() { w.pools.run(w.leading) })
 }
 
 // fail ends the process after a part of it has failed, as the manager does.

@@ -117,7 +117,7 @@ func (f *federation) Env(segment.Key) *sandboxv1.Env {
 
 // Dispatch is a worker's answer. What it is sent must be in the store.
 func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Dispatch) (*federationv1.Reply, error) {
-	books, err := loadBooks(ctx, f.store)
+	records, err := loadRecords(ctx, f.store)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 		if r.Floor != nil {
 			c.Floors[k] = r.GetFloor()
 		}
-		if stored := books[k].Shares[id].Most; stored < r.GetRoom() {
+		if stored := records[k].Shares[id].Most; stored < r.GetRoom() {
 			f.t.Errorf("%s is sent room %d, and the store has %d", id, r.GetRoom(), stored)
 		}
 	}
@@ -237,7 +237,8 @@ func TestI9AnEarlierLeaderWritesNothing(t *testing.T) {
 	second, err := begin(t.Context(), s)
 	must.Succeed(t, err)
 	change := func() allotments.Change {
-		return allotments.Change{Books: map[allotments.Key]allotments.Book{group: {Max: 6, Lost: []allotments.Lost{{Cluster: "east", Most: 1}}}}}
+		lost := []allotments.Lost{{Cluster: "east", Most: 1}}
+		return allotments.Change{Records: map[allotments.Key]allotments.Record{group: {Max: 6, Lost: lost}}}
 	}
 	none := func(allotments.Change) { t.Error("what an earlier leader wrote counts") }
 	if err := first.write(t.Context(), change(), none); err == nil {
@@ -245,10 +246,10 @@ func TestI9AnEarlierLeaderWritesNothing(t *testing.T) {
 	}
 	applied := 0
 	must.Succeed(t, second.write(t.Context(), change(), func(allotments.Change) { applied++ }))
-	books, err := loadBooks(t.Context(), s)
+	records, err := loadRecords(t.Context(), s)
 	must.Succeed(t, err)
-	if len(books) != 1 || applied != 1 || second.epoch.Epoch != first.epoch.Epoch+1 {
-		t.Errorf("the store has %v, written %d times; epochs %d and %d", books, applied, first.epoch.Epoch, second.epoch.Epoch)
+	if len(records) != 1 || applied != 1 || second.epoch.Epoch != first.epoch.Epoch+1 {
+		t.Errorf("the store has %v, written %d times; epochs %d and %d", records, applied, first.epoch.Epoch, second.epoch.Epoch)
 	}
 }
 

@@ -11,7 +11,7 @@
 // # In the store
 //
 //	allotments/epoch               counts the leaders
-//	allotments/g/NS/ENV/GROUP      a group's Book
+//	allotments/g/NS/ENV/GROUP      a group's Record
 //	allotments/c/CLUSTER           the incarnation that rooms may be sent to
 //	allotments/r/CLUSTER           an operator reclaims what this cluster may hold, once it is forgotten
 //

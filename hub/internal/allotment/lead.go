@@ -80,7 +80,7 @@ func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, e
 	if err != nil {
 		return nil, err
 	}
-	books, err := loadBooks(ctx, s.opts.Store)
+	records, err := loadRecords(ctx, s.opts.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,12 @@ func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, e
 		return nil, err
 	}
 	l := &leader{
-		Service: s, term: t, end: end, since: s.opts.Clock.Now(), division: allotments.NewDivision(t.epoch.Epoch, books, addressed),
+		Service: s, term: t, end: end, since: s.opts.Clock.Now(), division: allotments.NewDivision(t.epoch.Epoch, records, addressed),
 		wakes: map[string]chan struct{}{}, unbound: map[string]bool{}, reclaims: map[string]time.Time{},
 	}
 	l.division.Others = l.others
 	l.division.Lost = func(cluster string) bool { return l.lost[cluster] }
-	s.show(books)
+	s.show(records)
 	return l, nil
 }
 
@@ -190,16 +190,16 @@ func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (c
 // store writes a change, and wakes the clusters whose rooms have changed. Called with the lock held.
 func (l *leader) store(ctx context.Context, c allotments.Change) error {
 	return l.term.write(ctx, c, func(part allotments.Change) {
-		before := l.division.Books()
-		for k, b := range part.Books {
-			for id, share := range b.Shares {
+		before := l.division.Records()
+		for k, r := range part.Records {
+			for id, share := range r.Shares {
 				if was := before[k].Shares[id]; share.Room != was.Room || share.Floor != was.Floor {
 					wake(l.wakes[id])
 				}
 			}
 		}
 		l.division.Apply(part)
-		l.show(part.Books)
+		l.show(part.Records)
 	})
 }
 
@@ -221,7 +221,7 @@ func (l *leader) others(k allotments.Key, answered func(cluster string) bool) (o
 				has, holds = true, segment.Sum(holds, max(m.GetDesired(), segment.Sum(m.GetIdle(), m.GetRunning())))
 			}
 		}
-		_, shared := l.division.Books()[k].Shares[c.GetClusterId()]
+		_, shared := l.division.Records()[k].Shares[c.GetClusterId()]
 		switch {
 		case !has || answered(c.GetClusterId()) || shared:
 		case l.unbound[c.GetClusterId()]:

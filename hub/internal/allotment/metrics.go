@@ -38,9 +38,9 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	books := *c.state.Load()
-	keys := make([]allotments.Key, 0, len(books))
-	for k := range books {
+	records := *c.state.Load()
+	keys := make([]allotments.Key, 0, len(records))
+	for k := range records {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, allotments.Compare)
@@ -48,19 +48,19 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
 	for _, k := range keys[:min(len(keys), maxSeries)] {
-		gauge(ceilings, books[k].Max, k.Namespace, k.Env, k.Group)
-		gauge(minima, books[k].Min, k.Namespace, k.Env, k.Group)
-		for id, share := range books[k].Shares {
+		gauge(ceilings, records[k].Max, k.Namespace, k.Env, k.Group)
+		gauge(minima, records[k].Min, k.Namespace, k.Env, k.Group)
+		for id, share := range records[k].Shares {
 			gauge(rooms, share.Room, k.Namespace, k.Env, k.Group, id)
 			gauge(most, share.Most, k.Namespace, k.Env, k.Group, id)
 			gauge(floors, share.Floor, k.Namespace, k.Env, k.Group, id)
 		}
 		lost := map[string]int32{}
-		for _, l := range books[k].Lost {
+		for _, l := range records[k].Lost {
 			lost[l.Cluster] = segment.Sum(lost[l.Cluster], l.Most)
 		}
 		for id, n := range lost {
-			if _, back := books[k].Shares[id]; !back {
+			if _, back := records[k].Shares[id]; !back {
 				gauge(most, n, k.Namespace, k.Env, k.Group, id)
 			}
 		}

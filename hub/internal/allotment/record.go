@@ -16,7 +16,7 @@ import (
 const (
 	prefix        = "allotments/"
 	epochKey      = prefix + "epoch"
-	bookPrefix    = prefix + "g/"
+	recordPrefix  = prefix + "g/"
 	addressPrefix = prefix + "c/"
 	reclaimPrefix = prefix + "r/"
 
@@ -32,31 +32,31 @@ type address struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-func keyOf(k allotments.Key) string { return bookPrefix + k.Namespace + "/" + k.Env + "/" + k.Group }
+func keyOf(k allotments.Key) string { return recordPrefix + k.Namespace + "/" + k.Env + "/" + k.Group }
 
 func parseKey(key string) (allotments.Key, bool) {
-	parts := strings.Split(strings.TrimPrefix(key, bookPrefix), "/")
-	if len(parts) != 3 || !strings.HasPrefix(key, bookPrefix) {
+	parts := strings.Split(strings.TrimPrefix(key, recordPrefix), "/")
+	if len(parts) != 3 || !strings.HasPrefix(key, recordPrefix) {
 		return allotments.Key{}, false
 	}
 	return allotments.Key{Namespace: parts[0], Env: parts[1], Group: parts[2]}, true
 }
 
-func parseBook(e store.Entry) (b allotments.Book, err error) {
-	if err := json.Unmarshal(e.Value, &b); err != nil {
-		return b, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
+func parseRecord(e store.Entry) (r allotments.Record, err error) {
+	if err := json.Unmarshal(e.Value, &r); err != nil {
+		return r, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
 	}
-	return b, nil
+	return r, nil
 }
 
-func loadBooks(ctx context.Context, s store.Store) (map[allotments.Key]allotments.Book, error) {
-	out := map[allotments.Key]allotments.Book{}
-	for e, err := range store.All(ctx, s, bookPrefix, 1000) {
+func loadRecords(ctx context.Context, s store.Store) (map[allotments.Key]allotments.Record, error) {
+	out := map[allotments.Key]allotments.Record{}
+	for e, err := range store.All(ctx, s, recordPrefix, 1000) {
 		if err != nil {
 			return nil, fmt.Errorf("reading allotments: %w", err)
 		}
 		if k, ok := parseKey(e.Key); ok {
-			if out[k], err = parseBook(e); err != nil {
+			if out[k], err = parseRecord(e); err != nil {
 				return nil, err
 			}
 		}
@@ -115,7 +115,7 @@ var errEnded = errors.New("another replica divides now")
 // write stores changes in several transactions, each consistent by itself. applied is called after each one.
 func (t *term) write(ctx context.Context, c allotments.Change, applied func(allotments.Change)) error {
 	for !c.None() {
-		part := allotments.Change{Books: map[allotments.Key]allotments.Book{}, Addressed: c.Addressed}
+		part := allotments.Change{Records: map[allotments.Key]allotments.Record{}, Addressed: c.Addressed}
 		txn := store.Txn{If: []store.Condition{t.held}}
 		for id, incarnation := range c.Addressed {
 			value, err := json.Marshal(address{incarnation})
@@ -124,16 +124,16 @@ func (t *term) write(ctx context.Context, c allotments.Change, applied func(allo
 			}
 			txn.Puts = append(txn.Puts, store.Put{Key: addressPrefix + id, Value: value})
 		}
-		for k, b := range c.Books {
+		for k, r := range c.Records {
 			if len(txn.Puts)+len(txn.Deletes) >= maxPuts {
 				break
 			}
-			part.Books[k] = b
-			if b.Empty() {
+			part.Records[k] = r
+			if r.Empty() {
 				txn.Deletes = append(txn.Deletes, keyOf(k))
 				continue
 			}
-			value, err := json.Marshal(b)
+			value, err := json.Marshal(r)
 			if err != nil {
 				return err
 			}
@@ -143,8 +143,8 @@ func (t *term) write(ctx context.Context, c allotments.Change, applied func(allo
 			return err
 		}
 		applied(part)
-		for k := range part.Books {
-			delete(c.Books, k)
+		for k := range part.Records {
+			delete(c.Records, k)
 		}
 		c.Addressed = nil
 	}

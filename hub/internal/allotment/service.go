@@ -56,14 +56,14 @@ type Options struct {
 // Service divides while this replica leads, and knows the current division.
 type Service struct {
 	opts  Options
-	state atomic.Pointer[map[allotments.Key]allotments.Book] // immutable
-	mu    sync.Mutex                                         // guards changes of state
+	state atomic.Pointer[map[allotments.Key]allotments.Record] // immutable
+	mu    sync.Mutex                                           // guards changes of state
 }
 
 // New returns a Service. Callers then call Run.
 func New(o Options) (*Service, error) {
 	s := &Service{opts: o}
-	s.state.Store(&map[allotments.Key]allotments.Book{})
+	s.state.Store(&map[allotments.Key]allotments.Record{})
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(collector{s}); err != nil {
 			return nil, fmt.Errorf("registering metrics of allotments: %w", err)
@@ -97,44 +97,44 @@ func (s *Service) Run(ctx context.Context) error {
 // follow applies the leader's writes.
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	load := func(ctx context.Context) error {
-		books, err := loadBooks(ctx, s.opts.Store)
+		records, err := loadRecords(ctx, s.opts.Store)
 		if err == nil {
 			s.mu.Lock()
-			s.state.Store(&books)
+			s.state.Store(&records)
 			s.mu.Unlock()
 		}
 		return err
 	}
-	store.KeepFollowing(ctx, s.opts.Clock, shared, bookPrefix, load, s.apply, func(err error) {
+	store.KeepFollowing(ctx, s.opts.Clock, shared, recordPrefix, load, s.apply, func(err error) {
 		s.opts.Log.Info("Could not follow allotments in the store; the last state is shown", "error", err.Error())
 	})
 }
 
 func (s *Service) apply(events []store.Event) {
-	changed := map[allotments.Key]allotments.Book{}
+	changed := map[allotments.Key]allotments.Record{}
 	for _, e := range events {
 		if k, ok := parseKey(e.Key); ok && e.Deleted {
-			changed[k] = allotments.Book{}
-		} else if b, err := parseBook(e.Entry); ok && err == nil {
-			changed[k] = b
+			changed[k] = allotments.Record{}
+		} else if r, err := parseRecord(e.Entry); ok && err == nil {
+			changed[k] = r
 		}
 	}
 	s.show(changed)
 }
 
-// show publishes changed books for Shares and metrics.
-func (s *Service) show(changed map[allotments.Key]allotments.Book) {
+// show publishes changed records for Shares and metrics.
+func (s *Service) show(changed map[allotments.Key]allotments.Record) {
 	if len(changed) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := maps.Clone(*s.state.Load())
-	for k, b := range changed {
-		if b.Empty() {
+	for k, r := range changed {
+		if r.Empty() {
 			delete(next, k)
 		} else {
-			next[k] = b
+			next[k] = r
 		}
 	}
 	s.state.Store(&next)
@@ -143,23 +143,23 @@ func (s *Service) show(changed map[allotments.Key]allotments.Book) {
 // Shares returns how maxReplicas and minReplicas of an Env's groups are divided.
 func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
 	var out []*sandboxv1.Allotment
-	for k, b := range *s.state.Load() {
+	for k, r := range *s.state.Load() {
 		if k.Namespace == key.Namespace && k.Env == key.Name {
-			out = append(out, shown(k, b))
+			out = append(out, shown(k, r))
 		}
 	}
 	slices.SortFunc(out, func(a, b *sandboxv1.Allotment) int { return cmp.Compare(a.GetGroup(), b.GetGroup()) })
 	return out
 }
 
-func shown(k allotments.Key, b allotments.Book) *sandboxv1.Allotment {
-	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: b.Max, MinReplicas: b.Min}
-	for id, share := range b.Shares {
+func shown(k allotments.Key, r allotments.Record) *sandboxv1.Allotment {
+	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: r.Max, MinReplicas: r.Min}
+	for id, share := range r.Shares {
 		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{
 			ClusterId: id, Room: share.Room, MayHold: share.Most, Floor: share.Floor, Replaced: share.Replaced,
 		})
 	}
-	for _, lost := range b.Lost {
+	for _, lost := range r.Lost {
 		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{ClusterId: lost.Cluster, MayHold: lost.Most, Forgotten: true})
 	}
 	slices.SortFunc(out.Shares, func(a, b *sandboxv1.AllotmentShare) int { return cmp.Compare(a.GetClusterId(), b.GetClusterId()) })

@@ -192,31 +192,31 @@ func (r *record) owned() clusterStatus {
 		Message: "the hub's own cluster has the object as it is written there; change it there"}
 }
 
-// Standing summarizes the state of an object of the hub's own cluster in all clusters.
-type Standing struct {
+// Summary is the state of an object of the hub's own cluster in all clusters.
+type Summary struct {
 	State   sandboxv1.CatalogCluster_State // the worst of all clusters
 	Message string
 	// Reconciling and Stalled are the reasons of these conditions; empty: the condition is absent.
 	Reconciling, Stalled string // reasons
 }
 
-// Standing returns the Standing of an object, from this replica's copy of the store.
-func (s *Service) Standing(ref manifest.Ref) (out Standing, err error) {
+// Summarize returns the Summary of an object, from this replica's copy of the store.
+func (s *Service) Summarize(ref manifest.Ref) (out Summary, err error) {
 	state := s.state.Load()
 	r := state.records[keyOf(ref)]
 	if r == nil || r.removed() {
-		return Standing{State: sandboxv1.CatalogCluster_PENDING, Message: "the catalogue has not taken it yet", Reconciling: "Pending"}, nil
+		return Summary{State: sandboxv1.CatalogCluster_PENDING, Message: "the catalogue has not taken it yet", Reconciling: "Pending"}, nil
 	}
 	entry, err := state.show(r, false, func(string) bool { return true })
 	if err != nil {
 		return out, err
 	}
-	return stand(entry), nil
+	return summarize(entry), nil
 }
 
-// stand summarizes an entry (pure).
-func stand(entry *sandboxv1.CatalogEntry) Standing {
-	out := Standing{State: sandboxv1.CatalogCluster_APPLIED}
+// summarize returns the Summary of an entry (pure).
+func summarize(entry *sandboxv1.CatalogEntry) Summary {
+	out := Summary{State: sandboxv1.CatalogCluster_APPLIED}
 	worse := []sandboxv1.CatalogCluster_State{
 		sandboxv1.CatalogCluster_APPLIED, sandboxv1.CatalogCluster_PENDING, sandboxv1.CatalogCluster_REFUSED, sandboxv1.CatalogCluster_CONFLICT,
 	}
@@ -261,7 +261,7 @@ func stand(entry *sandboxv1.CatalogEntry) Standing {
 	return out
 }
 
-func (s *Standing) rolls(reconciling, what string) {
+func (s *Summary) rolls(reconciling, what string) {
 	s.Message += "; the rollout: " + what
 	if s.Stalled == "" {
 		s.Reconciling = reconciling

@@ -107,7 +107,7 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 		if err == nil && s.beyondScope(h.Record, k, claim.GetSandbox()) {
 			return k.unknown(h.Record), nil
 		}
-		fillState(claim, standing{record: h.Record, sandbox: claim.GetSandbox()})
+		fillState(claim, claimFacts{record: h.Record, sandbox: claim.GetSandbox()})
 		return claim, err
 	}
 	if h.Record.State == ledger.Unproven {
@@ -120,7 +120,7 @@ func (s *Service) GetClaim(ctx context.Context, in *sandboxv1.GetClaimRequest) (
 	if err == nil {
 		claim.Sandbox = sandbox
 	}
-	fillState(claim, standing{
+	fillState(claim, claimFacts{
 		record: h.Record, sandbox: sandbox, err: err, flying: s.flights.of(k.hash) != nil,
 		forgotten: s.fleet.Forgotten(h.Record.Cluster, h.Record.ClusterUID), now: s.clock.Now(),
 	})

@@ -14,8 +14,8 @@ import (
 	"navix.sh/atoll/pkg/problem"
 )
 
-// standing holds the facts from which the state of a claim key follows.
-type standing struct {
+// claimFacts holds the facts from which the state of a claim key follows.
+type claimFacts struct {
 	record  *ledger.Record
 	sandbox *sandboxv1.Sandbox // as its cluster shows it, or its terminal record
 	err     error              // the error of the lookup at the cluster
@@ -27,7 +27,7 @@ type standing struct {
 
 // stateOf decides the state of a claim key. If the cluster does not know the claim, the claim is between two clusters while this process
 // pursues it, and otherwise waits for its caller's next attempt until its deadline.
-func stateOf(s standing) sandboxv1.Claim_State {
+func stateOf(s claimFacts) sandboxv1.Claim_State {
 	switch {
 	case s.record.State == ledger.Ended:
 		return sandboxv1.Claim_ENDED
@@ -51,7 +51,7 @@ func stateOf(s standing) sandboxv1.Claim_State {
 }
 
 // fillState sets a claim's state and the fields that depend on it.
-func fillState(c *sandboxv1.Claim, s standing) {
+func fillState(c *sandboxv1.Claim, s claimFacts) {
 	c.State = stateOf(s)
 	c.Pool = cmp.Or(s.sandbox.GetPool(), s.record.Pool)
 	switch c.GetState() {

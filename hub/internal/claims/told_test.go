@@ -84,23 +84,23 @@ func TestStateOfAClaim(t *testing.T) {
 	in := func(phase sandboxv1.Phase) *sandboxv1.Sandbox { return &sandboxv1.Sandbox{Phase: phase} }
 	for name, tc := range map[string]struct {
 		state ledger.State
-		s     standing
+		s     claimFacts
 		want  sandboxv1.Claim_State
 	}{
-		"in a queue":                      {ledger.Pending, standing{sandbox: in(sandboxv1.Phase_PENDING)}, sandboxv1.Claim_WAITING},
-		"between clusters":                {ledger.Pending, standing{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
-		"not sent yet":                    {ledger.Pending, standing{err: unknown}, sandboxv1.Claim_WAITING},
-		"its time is up":                  {ledger.Pending, standing{err: unknown, now: now.Add(time.Hour)}, sandboxv1.Claim_EXPIRED},
-		"refused everywhere":              {ledger.Refused, standing{err: unknown}, sandboxv1.Claim_EXPIRED},
-		"refused, and tried again":        {ledger.Refused, standing{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
-		"its cluster is away":             {ledger.Pending, standing{err: away}, sandboxv1.Claim_UNKNOWN},
-		"returned, its cluster is away":   {ledger.Returned, standing{err: away}, sandboxv1.Claim_UNKNOWN},
-		"returned, its cluster forgotten": {ledger.Returned, standing{err: away, forgotten: true}, sandboxv1.Claim_ENDED},
-		"returned, and gone":              {ledger.Returned, standing{err: unknown}, sandboxv1.Claim_ENDED},
-		"being given its image":           {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_STARTING)}, sandboxv1.Claim_STARTING},
-		"running":                         {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_RUNNING)}, sandboxv1.Claim_RUNNING},
-		"being cleared":                   {ledger.Returned, standing{sandbox: in(sandboxv1.Phase_STOPPING)}, sandboxv1.Claim_ENDED},
-		"cancelled, or its sandbox ended": {ledger.Ended, standing{}, sandboxv1.Claim_ENDED},
+		"in a queue":                      {ledger.Pending, claimFacts{sandbox: in(sandboxv1.Phase_PENDING)}, sandboxv1.Claim_WAITING},
+		"between clusters":                {ledger.Pending, claimFacts{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
+		"not sent yet":                    {ledger.Pending, claimFacts{err: unknown}, sandboxv1.Claim_WAITING},
+		"its time is up":                  {ledger.Pending, claimFacts{err: unknown, now: now.Add(time.Hour)}, sandboxv1.Claim_EXPIRED},
+		"refused everywhere":              {ledger.Refused, claimFacts{err: unknown}, sandboxv1.Claim_EXPIRED},
+		"refused, and tried again":        {ledger.Refused, claimFacts{err: unknown, flying: true}, sandboxv1.Claim_WAITING},
+		"its cluster is away":             {ledger.Pending, claimFacts{err: away}, sandboxv1.Claim_UNKNOWN},
+		"returned, its cluster is away":   {ledger.Returned, claimFacts{err: away}, sandboxv1.Claim_UNKNOWN},
+		"returned, its cluster forgotten": {ledger.Returned, claimFacts{err: away, forgotten: true}, sandboxv1.Claim_ENDED},
+		"returned, and gone":              {ledger.Returned, claimFacts{err: unknown}, sandboxv1.Claim_ENDED},
+		"being given its image":           {ledger.Returned, claimFacts{sandbox: in(sandboxv1.Phase_STARTING)}, sandboxv1.Claim_STARTING},
+		"running":                         {ledger.Returned, claimFacts{sandbox: in(sandboxv1.Phase_RUNNING)}, sandboxv1.Claim_RUNNING},
+		"being cleared":                   {ledger.Returned, claimFacts{sandbox: in(sandboxv1.Phase_STOPPING)}, sandboxv1.Claim_ENDED},
+		"cancelled, or its sandbox ended": {ledger.Ended, claimFacts{}, sandboxv1.Claim_ENDED},
 	} {
 		tc.s.record = &ledger.Record{State: tc.state, Deadline: now.Add(time.Minute), Cluster: "east", Pool: "pool"}
 		if tc.s.now.IsZero() {

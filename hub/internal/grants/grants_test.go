@@ -238,12 +238,12 @@ func TestLastUses(t *testing.T) {
 func TestKeysGiveNoMore(t *testing.T) {
 	s, _ := replica(t, store.NewMemory(), nil)
 	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
-		Roles: []*sandboxv1.Role{{Name: "keeper", Rules: []*sandboxv1.Rule{
+		Roles: []*sandboxv1.Role{{Name: "keyops", Rules: []*sandboxv1.Rule{
 			{Resources: []string{"keys"}, Verbs: []string{"*"}},
 			{Resources: []string{"sandboxes", "envs", "templates", "clusters", "claims", "hub", "quotas"},
 				Verbs: []string{"get", "list", "watch"}},
 		}}},
-		Bindings: []*sandboxv1.RoleBinding{{Name: "k", Role: "keeper", Namespaces: []string{"*"}, AllTeams: true,
+		Bindings: []*sandboxv1.RoleBinding{{Name: "k", Role: "keyops", Namespaces: []string{"*"}, AllTeams: true,
 			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectUser, Name: "kim"}}}},
 	})
 	must.Succeed(t, err)
@@ -273,13 +273,13 @@ func TestBoundKeysGiveNoMore(t *testing.T) {
 			Subjects: []*sandboxv1.Subject{{Kind: kind, Name: subject}}}
 	}
 	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
-		Roles: []*sandboxv1.Role{{Name: "keeper", Rules: []*sandboxv1.Rule{{Resources: []string{"keys"}, Verbs: []string{"*"}}}}},
+		Roles: []*sandboxv1.Role{{Name: "keyops", Rules: []*sandboxv1.Rule{{Resources: []string{"keys"}, Verbs: []string{"*"}}}}},
 		Bindings: []*sandboxv1.RoleBinding{
-			bind("kim", "keeper", true, access.SubjectUser, "kim"),
+			bind("kim", "keyops", true, access.SubjectUser, "kim"),
 			bind("team", access.Admin, false, access.SubjectTeam, "platform"), bind("key", access.Admin, false, access.SubjectKey, "deployer"),
-			bind("red", "keeper", false, access.SubjectKey, "red"), bind("reds", access.Viewer, false, access.SubjectKey, "red"),
+			bind("red", "keyops", false, access.SubjectKey, "red"), bind("reds", access.Viewer, false, access.SubjectKey, "red"),
 			bind("wide", access.Viewer, true, access.SubjectKey, "wide"), bind("narrow", access.Viewer, false, access.SubjectKey, "narrow"),
-			bind("one", "keeper", false, access.SubjectKey, "one"), bind("top", "keeper", false, access.SubjectKey, "top"),
+			bind("one", "keyops", false, access.SubjectKey, "one"), bind("top", "keyops", false, access.SubjectKey, "top"),
 		},
 	})
 	must.Succeed(t, err)
@@ -347,14 +347,14 @@ func TestAnotherAuthorizerIsAway(t *testing.T) {
 	}
 	_, err := AccessAPI{Service: s}.PutAccess(t.Context(), &sandboxv1.AccessPolicy{
 		Roles: []*sandboxv1.Role{
-			{Name: "keeper", Rules: []*sandboxv1.Rule{
+			{Name: "keyops", Rules: []*sandboxv1.Rule{
 				{Resources: []string{"keys"}, Verbs: []string{"*"}},
 				{Resources: []string{"sandboxes", "envs", "templates", "clusters", "claims", "hub", "quotas"}, Verbs: []string{"get", "list", "watch"}},
 			}},
 			{Name: "reader", Rules: []*sandboxv1.Rule{{Resources: []string{"access"}, Verbs: []string{"get"}}}},
 		},
 		Bindings: []*sandboxv1.RoleBinding{
-			bind("kim", "keeper", "*", true), bind("kit", "keeper", "*", false), bind("rob", "reader", "*", true), bind("ron", "reader", "n", true),
+			bind("kim", "keyops", "*", true), bind("kit", "keyops", "*", false), bind("rob", "reader", "*", true), bind("ron", "reader", "n", true),
 		},
 	})
 	must.Succeed(t, err)

@@ -57,9 +57,9 @@ var reasons = map[sandboxv1.CatalogCluster_State]string{
 }
 
 // conditions returns the conditions of an object. refused is the reason why it was not taken, or "".
-func conditions(generation int64, refused string, s catalog.Standing) (out []metav1.Condition) {
+func conditions(generation int64, refused string, s catalog.Summary) (out []metav1.Condition) {
 	if refused != "" {
-		s = catalog.Standing{State: sandboxv1.CatalogCluster_REFUSED, Message: refused, Stalled: "Refused"}
+		s = catalog.Summary{State: sandboxv1.CatalogCluster_REFUSED, Message: refused, Stalled: "Refused"}
 	}
 	add := func(kind string, status metav1.ConditionStatus, reason string) {
 		out = append(out, metav1.Condition{

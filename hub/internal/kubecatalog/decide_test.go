@@ -88,10 +88,10 @@ func TestDecideCurrent(t *testing.T) {
 
 // One condition less, or one of two that differs, is written.
 func TestDecideStatusIsWrittenForAnyDifference(t *testing.T) {
-	rolls := catalog.Standing{State: sandboxv1.CatalogCluster_PENDING, Message: "m", Reconciling: "Rollout"}
+	rolls := catalog.Summary{State: sandboxv1.CatalogCluster_PENDING, Message: "m", Reconciling: "Rollout"}
 	done, conflict := rolls, rolls
 	done.Reconciling, conflict.State = "", sandboxv1.CatalogCluster_CONFLICT
-	for name, next := range map[string]catalog.Standing{"one less": done, "the first differs": conflict} {
+	for name, next := range map[string]catalog.Summary{"one less": done, "the first differs": conflict} {
 		o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"generation": int64(3)}}}
 		o.Object["status"] = status(o, conditions(3, "", rolls), time.Unix(1, 0))
 		if status(o, conditions(3, "", next), time.Unix(9, 0)) == nil {

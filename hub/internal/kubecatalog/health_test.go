@@ -56,8 +56,8 @@ func toLua(l *lua.LState, v any) lua.LValue {
 
 // Argo CD shows what the hub tells, by the script of the chart.
 func TestHealth(t *testing.T) {
-	standing := func(state sandboxv1.CatalogCluster_State, reconciling, stalled string) catalog.Standing {
-		return catalog.Standing{State: state, Message: "m", Reconciling: reconciling, Stalled: stalled}
+	summary := func(state sandboxv1.CatalogCluster_State, reconciling, stalled string) catalog.Summary {
+		return catalog.Summary{State: state, Message: "m", Reconciling: reconciling, Stalled: stalled}
 	}
 	notReady := func(reason string) map[string]any {
 		return map[string]any{"type": "Ready", "status": "False", "reason": reason, "message": "r"}
@@ -65,25 +65,25 @@ func TestHealth(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		refused       string
-		standing      catalog.Standing
+		summary       catalog.Summary
 		ahead         int64 // how many generations later the object is
 		more          map[string]any
 		want, message string
 	}{
-		{"applied", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, nil, "Healthy", "m"},
-		{"a cluster is away", "", standing(sandboxv1.CatalogCluster_PENDING, "Pending", ""), 0, nil, "Progressing", "m"},
-		{"a stage goes on", "", standing(sandboxv1.CatalogCluster_APPLIED, "Rollout", ""), 0, nil, "Progressing", "m"},
-		{"a stage failed", "", standing(sandboxv1.CatalogCluster_APPLIED, "", "StageNotReady"), 0, nil, "Degraded", "m"},
-		{"a conflict", "", standing(sandboxv1.CatalogCluster_CONFLICT, "", "Conflict"), 0, nil, "Degraded", "m"},
-		{"refused", "bad", catalog.Standing{}, 0, nil, "Degraded", "bad"},
-		{"an older generation", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 1, nil, "Progressing",
+		{"applied", "", summary(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, nil, "Healthy", "m"},
+		{"a cluster is away", "", summary(sandboxv1.CatalogCluster_PENDING, "Pending", ""), 0, nil, "Progressing", "m"},
+		{"a stage goes on", "", summary(sandboxv1.CatalogCluster_APPLIED, "Rollout", ""), 0, nil, "Progressing", "m"},
+		{"a stage failed", "", summary(sandboxv1.CatalogCluster_APPLIED, "", "StageNotReady"), 0, nil, "Degraded", "m"},
+		{"a conflict", "", summary(sandboxv1.CatalogCluster_CONFLICT, "", "Conflict"), 0, nil, "Degraded", "m"},
+		{"refused", "bad", catalog.Summary{}, 0, nil, "Degraded", "bad"},
+		{"an older generation", "", summary(sandboxv1.CatalogCluster_APPLIED, "", ""), 1, nil, "Progressing",
 			"The hub has not looked at it yet"},
-		{"members start", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersMissing"), "Progressing", "r"},
-		{"members are invalid", "", standing(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersInvalid"), "Degraded", "r"},
+		{"members start", "", summary(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersMissing"), "Progressing", "r"},
+		{"members are invalid", "", summary(sandboxv1.CatalogCluster_APPLIED, "", ""), 0, notReady("MembersInvalid"), "Degraded", "r"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"generation": int64(3)}}}
-			o.Object["status"] = status(o, conditions(3, tt.refused, tt.standing), time.Unix(1, 0))
+			o.Object["status"] = status(o, conditions(3, tt.refused, tt.summary), time.Unix(1, 0))
 			if tt.more != nil {
 				all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 				must.Succeed(t, unstructured.SetNestedSlice(o.Object, append(all, tt.more), "status", "conditions"))
@@ -102,7 +102,7 @@ func TestHealth(t *testing.T) {
 // A status that is there is not written again, and a condition keeps its time while its status is the same.
 func TestStatusIsWrittenOnce(t *testing.T) {
 	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"generation": int64(3)}}}
-	pending := catalog.Standing{State: sandboxv1.CatalogCluster_PENDING, Message: "m", Reconciling: "Pending"}
+	pending := catalog.Summary{State: sandboxv1.CatalogCluster_PENDING, Message: "m", Reconciling: "Pending"}
 	o.Object["status"] = status(o, conditions(3, "", pending), time.Unix(1, 0))
 	if again := status(o, conditions(3, "", pending), time.Unix(9, 0)); again != nil {
 		t.Errorf("it is written again: %v", again)

@@ -56,11 +56,11 @@ func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructure
 			return err
 		}
 	}
-	standing, err := s.opts.Catalog.Standing(ref)
+	summary, err := s.opts.Catalog.Summarize(ref)
 	if err != nil {
 		return err
 	}
-	return s.writeConditions(ctx, ref, o, conditions(o.GetGeneration(), refused, standing))
+	return s.writeConditions(ctx, ref, o, conditions(o.GetGeneration(), refused, summary))
 }
 
 func (s *Source) by(o *unstructured.Unstructured) string { return cmp.Or(author(o), "kubernetes") }

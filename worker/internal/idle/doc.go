@@ -5,9 +5,9 @@
 // In: live sandboxes with their timeouts, and activity. Out: ends with a reason, and times of activity to write. It runs on the leader,
 // with an entry per sandbox and one timer (I10). It keeps I6 and I11 for timeouts.
 //
-//	decide.go  the decision (pure)
-//	keeper.go  when to check
-//	look.go    one check
+//	decide.go   the decision (pure)
+//	monitor.go  when to check
+//	look.go     one check
 //
 // # When a sandbox ends
 //

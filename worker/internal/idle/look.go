@@ -31,46 +31,46 @@ type LastActiveSource interface {
 var errUnread = errors.New("a source of activity could not be read")
 
 // Run checks sandboxes when they are due, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
+func (m *Monitor) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	slots := make(chan struct{}, parallel)
-	for k.await(ctx) {
-		for _, e := range k.takeExpired(ctx, k.opts.Clock.Now()) {
+	for m.await(ctx) {
+		for _, e := range m.takeExpired(ctx, m.opts.Clock.Now()) {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
-				k.settle(e)
+				m.settle(e)
 				continue
 			}
 			work.Go(func() {
 				defer func() { <-slots }()
-				k.end(ctx, e)
+				m.end(ctx, e)
 			})
 		}
-		if wallclock.Sleep(ctx, k.opts.Clock, pace) != nil {
+		if wallclock.Sleep(ctx, m.opts.Clock, pace) != nil {
 			return
 		}
 	}
 }
 
 // await waits until something is due. It returns false when ctx has ended.
-func (k *Keeper) await(ctx context.Context) bool {
+func (m *Monitor) await(ctx context.Context) bool {
 	for {
 		var fires <-chan time.Time
 		stop := func() bool { return false }
-		if at := k.earliest(); !at.IsZero() {
-			left := at.Sub(k.opts.Clock.Now())
+		if at := m.earliest(); !at.IsZero() {
+			left := at.Sub(m.opts.Clock.Now())
 			if left <= 0 {
 				return ctx.Err() == nil
 			}
-			timer := k.opts.Clock.NewTimer(left)
+			timer := m.opts.Clock.NewTimer(left)
 			fires, stop = timer.C(), timer.Stop
 		}
 		select {
 		case <-fires:
 			return ctx.Err() == nil
-		case <-k.woken:
+		case <-m.woken:
 			stop()
 		case <-ctx.Done():
 			stop()
@@ -79,33 +79,33 @@ func (k *Keeper) await(ctx context.Context) bool {
 	}
 }
 
-func (k *Keeper) earliest() time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e, ok := k.due.First(); ok {
+func (m *Monitor) earliest() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.due.First(); ok {
 		return e.at
 	}
 	return time.Time{}
 }
 
 // takeExpired returns the sandboxes whose time is up. They count as being ended from then on.
-func (k *Keeper) takeExpired(ctx context.Context, now time.Time) []*entry {
-	if at := k.earliest(); at.IsZero() || at.After(now) {
+func (m *Monitor) takeExpired(ctx context.Context, now time.Time) []*entry {
+	if at := m.earliest(); at.IsZero() || at.After(now) {
 		return nil
 	}
-	err := k.readSources(ctx)
+	err := m.readSources(ctx)
 	if err != nil {
-		k.skipped.Inc()
-		if !k.unsure {
-			k.opts.Log.Error(err, "Ending no sandbox for lack of activity")
+		m.skipped.Inc()
+		if !m.unsure {
+			m.opts.Log.Error(err, "Ending no sandbox for lack of activity")
 		}
 	}
-	k.unsure = err != nil
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	m.unsure = err != nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var over, on []*entry
-	for e, ok := k.due.First(); ok && !e.at.After(now); e, ok = k.due.First() {
-		k.due.Remove(e)
+	for e, ok := m.due.First(); ok && !e.at.After(now); e, ok = m.due.First() {
+		m.due.Remove(e)
 		if d := decide(&e.Life, err == nil, now); d.Reason != "" {
 			e.ending, e.asked = make(chan struct{}), err == nil
 			over = append(over, e)
@@ -114,26 +114,26 @@ func (k *Keeper) takeExpired(ctx context.Context, now time.Time) []*entry {
 		}
 	}
 	for _, e := range on {
-		k.due.Push(e)
+		m.due.Push(e)
 	}
 	return over
 }
 
 // readSources reads all sources.
-func (k *Keeper) readSources(ctx context.Context) error {
-	if len(k.opts.Sources) == 0 {
+func (m *Monitor) readSources(ctx context.Context) error {
+	if len(m.opts.Sources) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var errs []error
-	for _, source := range k.opts.Sources {
+	for _, source := range m.opts.Sources {
 		active, err := source.GetLastActive(ctx)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		k.takeIn(active)
+		m.takeIn(active)
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("%w: %w", errUnread, errors.Join(errs...))
@@ -141,32 +141,32 @@ func (k *Keeper) readSources(ctx context.Context) error {
 	return nil
 }
 
-func (k *Keeper) takeIn(active map[string]time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.opts.Clock.Now()
+func (m *Monitor) takeIn(active map[string]time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.opts.Clock.Now()
 	for id, at := range active {
-		if e := k.entries[id]; e != nil && !at.After(now) {
+		if e := m.entries[id]; e != nil && !at.After(now) {
 			e.Life.Active = later(e.Life.Active, at)
 		}
 	}
 }
 
 // end ends a sandbox. If the sandbox still exists after that, it is checked again.
-func (k *Keeper) end(ctx context.Context, e *entry) {
-	err := k.opts.End(ctx, e.id)
+func (m *Monitor) end(ctx context.Context, e *entry) {
+	err := m.opts.End(ctx, e.id)
 	if err != nil && ctx.Err() == nil {
-		k.opts.Log.Error(err, "Could not end a sandbox whose time is up", "sandbox", e.id)
+		m.opts.Log.Error(err, "Could not end a sandbox whose time is up", "sandbox", e.id)
 	}
-	k.settle(e)
+	m.settle(e)
 }
 
-func (k *Keeper) settle(e *entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (m *Monitor) settle(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	close(e.ending)
 	e.ending = nil
-	if k.entries[e.id] == e {
-		k.plan(e)
+	if m.entries[e.id] == e {
+		m.plan(e)
 	}
 }

@@ -21,11 +21,11 @@ import (
 // touches are sandboxes that get only touches.
 type touches struct {
 	Sandboxes
-	keeper *idle.Keeper
+	monitor *idle.Monitor
 }
 
 func (t touches) Touch(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	return nil, t.keeper.Touch(ctx, id)
+	return nil, t.monitor.Touch(ctx, id)
 }
 
 // I11: whenever the worker is killed, its successor knows the traffic well enough not to end the sandbox early, however traffic
@@ -39,7 +39,7 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 				began := time.Now()
 				var written, talked time.Time
 				writes := 0
-				keeper, err := idle.New(idle.Options{Clock: clock.RealClock{}, Log: logr.Discard(),
+				monitor, err := idle.New(idle.Options{Clock: clock.RealClock{}, Log: logr.Discard(),
 					Write: func(_ context.Context, _ string, at time.Time) error {
 						time.Sleep(800 * time.Millisecond)
 						mu.Lock()
@@ -49,8 +49,8 @@ func TestI11TalkIsWrittenDownInTime(t *testing.T) {
 					}})
 				must.Succeed(t, err)
 				timeouts := idle.Timeouts{Idle: 11 * time.Minute}
-				keeper.See("a", timeouts, true)
-				s := &Service{opts: Options{Sandboxes: touches{keeper: keeper}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{},
+				monitor.See("a", timeouts, true)
+				s := &Service{opts: Options{Sandboxes: touches{monitor: monitor}, Activity: NewActivity(clock.RealClock{}), Clock: clock.RealClock{},
 					Log: logr.Discard()}}
 				for range 400 {
 					time.Sleep(every)

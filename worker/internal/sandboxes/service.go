@@ -38,7 +38,7 @@ type Service struct {
 	time       *apitime.Clock
 	clock      clock.Clock
 	metrics    *metrics
-	timeouts   *idle.Keeper    // does not call back with its lock held; may be called with the inventory's
+	timeouts   *idle.Monitor   // does not call back with its lock held; may be called with the inventory's
 	eventReads chan struct{}   // a token for each concurrent read of events
 	changes    keyed.Semaphore // by sandbox; concurrent changes would only repeat each other's writes
 	guarded    inventory.Guarded[shared]

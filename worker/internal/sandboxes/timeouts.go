@@ -125,7 +125,7 @@ func endOf(d idle.Decision) sandbox.End {
 	return sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased, Reason: string(d.Reason), Message: d.Message()}
 }
 
-// follow passes the timeouts of a Pod's sandbox to the keeper, if this process enforces them. before is the sandbox that the Pod had.
+// follow passes the timeouts of a Pod's sandbox to package idle, if this process enforces them. before is the sandbox that the Pod had.
 func (l locked) follow(before string, p *inventory.Pod) {
 	id := p.Sandbox()
 	if before != "" && before != id {

@@ -34,8 +34,8 @@ type Holding struct {
 	Demand int32
 }
 
-// Book is the hub's record of a group.
-type Book struct {
+// Record is what the hub stores about a group.
+type Record struct {
 	// Max is the maxReplicas at the last division.
 	Max int32 `json:"max"`
 	// Min is the minReplicas at the last division.
@@ -64,39 +64,39 @@ type Lost struct {
 	Most    int32  `json:"most"`
 }
 
-// Clone copies a book.
-func (b Book) Clone() Book {
-	b.Shares, b.Lost = maps.Clone(b.Shares), slices.Clone(b.Lost)
-	if b.Shares == nil {
-		b.Shares = map[string]Share{}
+// Clone copies a record.
+func (r Record) Clone() Record {
+	r.Shares, r.Lost = maps.Clone(r.Shares), slices.Clone(r.Lost)
+	if r.Shares == nil {
+		r.Shares = map[string]Share{}
 	}
-	return b
+	return r
 }
 
-// Equal compares two books.
-func (b Book) Equal(o Book) bool {
-	return b.Max == o.Max && b.Min == o.Min && maps.Equal(b.Shares, o.Shares) && slices.Equal(b.Lost, o.Lost)
+// Equal compares two records.
+func (r Record) Equal(o Record) bool {
+	return r.Max == o.Max && r.Min == o.Min && maps.Equal(r.Shares, o.Shares) && slices.Equal(r.Lost, o.Lost)
 }
 
 // Empty reports whether no cluster has a share.
-func (b Book) Empty() bool { return len(b.Shares) == 0 && len(b.Lost) == 0 }
+func (r Record) Empty() bool { return len(r.Shares) == 0 && len(r.Lost) == 0 }
 
 // Sums returns the sum of the rooms, and the sum of what clusters may hold.
-func (b Book) Sums() (rooms, most int64) {
-	for _, s := range b.Shares {
+func (r Record) Sums() (rooms, most int64) {
+	for _, s := range r.Shares {
 		rooms, most = rooms+int64(s.Room), most+int64(s.Most)
 	}
-	for _, l := range b.Lost {
+	for _, l := range r.Lost {
 		most += int64(l.Most)
 	}
 	return rooms, most
 }
 
 // Confirm records a cluster's report about a group. sent is the room under which the cluster made the report.
-func (b Book) Confirm(cluster, uid string, sent int32, h Holding) Book {
-	s, known := b.Shares[cluster]
+func (r Record) Confirm(cluster, uid string, sent int32, h Holding) Record {
+	s, known := r.Shares[cluster]
 	if !known && !h.Present {
-		return b
+		return r
 	}
 	if !h.Present {
 		h.Held = 0
@@ -110,57 +110,57 @@ func (b Book) Confirm(cluster, uid string, sent int32, h Holding) Book {
 		next.Most = max(s.Room, h.Held)
 	}
 	if known && next == s && (h.Present || next.Most > 0) {
-		return b
+		return r
 	}
-	b = b.Clone()
-	b.Shares[cluster] = next
+	r = r.Clone()
+	r.Shares[cluster] = next
 	if !h.Present && next.Most == 0 {
-		delete(b.Shares, cluster)
+		delete(r.Shares, cluster)
 	}
-	return b
+	return r
 }
 
 // Settle compares the shares with the registered clusters, a map from name to kube-system uid. The share of a cluster that is no longer
 // registered becomes lost. A cluster that is registered again gets its lost share back.
-func (b Book) Settle(registered map[string]string) Book {
-	if !b.unsettled(registered) {
-		return b
+func (r Record) Settle(registered map[string]string) Record {
+	if !r.unsettled(registered) {
+		return r
 	}
-	b = b.Clone()
-	for cluster, s := range b.Shares {
+	r = r.Clone()
+	for cluster, s := range r.Shares {
 		if registered[cluster] != s.UID {
-			delete(b.Shares, cluster)
-			b.Lost = append(b.Lost, Lost{Cluster: cluster, UID: s.UID, Most: s.Most})
+			delete(r.Shares, cluster)
+			r.Lost = append(r.Lost, Lost{Cluster: cluster, UID: s.UID, Most: s.Most})
 		}
 	}
-	b.Lost = slices.DeleteFunc(b.Lost, func(l Lost) bool {
+	r.Lost = slices.DeleteFunc(r.Lost, func(l Lost) bool {
 		if l.UID != registered[l.Cluster] {
 			return false
 		}
-		s := b.Shares[l.Cluster]
+		s := r.Shares[l.Cluster]
 		s.UID, s.Most = l.UID, s.Most+l.Most
-		b.Shares[l.Cluster] = s
+		r.Shares[l.Cluster] = s
 		return true
 	})
-	slices.SortFunc(b.Lost, func(a, c Lost) int { return cmp.Or(cmp.Compare(a.Cluster, c.Cluster), cmp.Compare(a.UID, c.UID)) })
-	return b
+	slices.SortFunc(r.Lost, func(a, c Lost) int { return cmp.Or(cmp.Compare(a.Cluster, c.Cluster), cmp.Compare(a.UID, c.UID)) })
+	return r
 }
 
-func (b Book) unsettled(registered map[string]string) bool {
-	for cluster, s := range b.Shares {
+func (r Record) unsettled(registered map[string]string) bool {
+	for cluster, s := range r.Shares {
 		if registered[cluster] != s.UID {
 			return true
 		}
 	}
-	return slices.ContainsFunc(b.Lost, func(l Lost) bool { return registered[l.Cluster] == l.UID })
+	return slices.ContainsFunc(r.Lost, func(l Lost) bool { return registered[l.Cluster] == l.UID })
 }
 
 // Reclaim drops the lost shares of forgotten clusters with the given name.
-func (b Book) Reclaim(cluster string) Book {
-	if !slices.ContainsFunc(b.Lost, func(l Lost) bool { return l.Cluster == cluster }) {
-		return b
+func (r Record) Reclaim(cluster string) Record {
+	if !slices.ContainsFunc(r.Lost, func(l Lost) bool { return l.Cluster == cluster }) {
+		return r
 	}
-	b = b.Clone()
-	b.Lost = slices.DeleteFunc(b.Lost, func(l Lost) bool { return l.Cluster == cluster })
-	return b
+	r = r.Clone()
+	r.Lost = slices.DeleteFunc(r.Lost, func(l Lost) bool { return l.Cluster == cluster })
+	return r
 }

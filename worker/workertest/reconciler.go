@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	keepEvery = time.Second
+	reconcileEvery = time.Second
 	// expectFor is how long a new Pod may be missing from the cache.
 	expectFor = 5 * time.Second
 )
 
-// keeper replaces the pool reconciler: it creates Pods up to each pool's replicas, starts and ends sandboxes, and removes Pods. Package
-// sandbox defines the life cycle of a Pod. The keeper does not limit its pace as the real reconciler does.
-type keeper struct {
+// reconciler replaces the real reconciler of pools: it creates Pods up to each pool's replicas, starts and ends sandboxes, and removes
+// Pods. Package sandbox defines the life cycle of a Pod. This reconciler does not limit its pace as the real one does.
+type reconciler struct {
 	process   *process
 	sandboxes *sandboxes.Service
 	informers *informers
@@ -40,14 +40,14 @@ type keeper struct {
 	expected map[string]map[string]time.Time // new Pods that the cache lacks, by pool
 }
 
-func newKeeper(p *process) (*keeper, error) {
-	k := &keeper{
+func newReconciler(p *process) (*reconciler, error) {
+	r := &reconciler{
 		process: p, sandboxes: p.sandboxes, informers: p.informers, client: p.client, woken: make(chan struct{}, 1),
 		expected: map[string]map[string]time.Time{},
 	}
 	wake := func(any) {
 		select {
-		case k.woken <- struct{}{}:
+		case r.woken <- struct{}{}:
 		default:
 		}
 	}
@@ -59,55 +59,55 @@ func newKeeper(p *process) (*keeper, error) {
 			return nil, fmt.Errorf("watching: %w", err)
 		}
 	}
-	return k, nil
+	return r, nil
 }
 
-func (k *keeper) run(ctx context.Context) {
-	if !k.informers.WaitForCacheSync(ctx) {
+func (r *reconciler) run(ctx context.Context) {
+	if !r.informers.WaitForCacheSync(ctx) {
 		return
 	}
-	ticker := time.NewTicker(keepEvery)
+	ticker := time.NewTicker(reconcileEvery)
 	defer ticker.Stop()
 	for {
-		k.pass(ctx)
+		r.pass(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-k.woken:
+		case <-r.woken:
 		}
 	}
 }
 
 // pass reconciles all pools once. Failures are retried by the next pass.
-func (k *keeper) pass(ctx context.Context) {
+func (r *reconciler) pass(ctx context.Context) {
 	pools := map[types.NamespacedName]*v1alpha1.SandboxPool{}
 	have := map[types.NamespacedName][]*corev1.Pod{}
-	for _, object := range k.informers.kinds[kindOf(&v1alpha1.SandboxPool{})].GetStore().List() {
+	for _, object := range r.informers.kinds[kindOf(&v1alpha1.SandboxPool{})].GetStore().List() {
 		p := object.(*v1alpha1.SandboxPool)
 		pools[client.ObjectKeyFromObject(p)] = p
 		have[client.ObjectKeyFromObject(p)] = nil
 	}
-	for _, object := range k.informers.kinds[podKind].GetStore().List() {
+	for _, object := range r.informers.kinds[podKind].GetStore().List() {
 		pod := object.(*corev1.Pod)
-		delete(k.expected[sandbox.PoolOf(pod).Name], pod.Name)
+		delete(r.expected[sandbox.PoolOf(pod).Name], pod.Name)
 		have[sandbox.PoolOf(pod)] = append(have[sandbox.PoolOf(pod)], pod)
 	}
 	for key, pods := range have {
 		slices.SortFunc(pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-		if err := k.keep(ctx, key, pools[key], pods); err != nil && ctx.Err() == nil {
-			k.process.log.V(1).Info("a pool is not as it should be", "pool", key.String(), "error", err.Error())
+		if err := r.reconcile(ctx, key, pools[key], pods); err != nil && ctx.Err() == nil {
+			r.process.log.V(1).Info("a pool is not as it should be", "pool", key.String(), "error", err.Error())
 		}
 	}
 }
 
-func (k *keeper) keep(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, pods []*corev1.Pod) error {
+func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, pods []*corev1.Pod) error {
 	var errs []error
 	var idle []*corev1.Pod
 	var count int32
 	status := v1alpha1.SandboxPoolStatus{}
 	for _, pod := range pods {
-		errs = append(errs, k.tend(ctx, pool, pod))
+		errs = append(errs, r.tend(ctx, pool, pod))
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
@@ -124,29 +124,31 @@ func (k *keeper) keep(ctx context.Context, key types.NamespacedName, pool *v1alp
 	}
 	if pool == nil {
 		for _, pod := range idle {
-			errs = append(errs, k.remove(ctx, pod))
+			errs = append(errs, r.remove(ctx, pod))
 		}
 		return errors.Join(errs...)
 	}
-	errs = append(errs, k.scale(ctx, key, pool, idle, count), k.report(pool, &status))
+	errs = append(errs, r.scale(ctx, key, pool, idle, count), r.report(pool, &status))
 	return errors.Join(errs...)
 }
 
-func (k *keeper) scale(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, idle []*corev1.Pod, count int32) error {
-	for name, since := range k.expected[key.Name] {
+func (r *reconciler) scale(
+	ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool, idle []*corev1.Pod, count int32,
+) error {
+	for name, since := range r.expected[key.Name] {
 		if time.Since(since) > expectFor {
-			delete(k.expected[key.Name], name)
+			delete(r.expected[key.Name], name)
 		} else {
 			count++
 		}
 	}
 	for ; count < pool.Spec.Replicas; count++ {
-		if err := k.create(ctx, key, pool); err != nil {
+		if err := r.create(ctx, key, pool); err != nil {
 			return err
 		}
 	}
 	for ; count > pool.Spec.Replicas && len(idle) > 0; count-- {
-		if err := k.remove(ctx, idle[0]); err != nil {
+		if err := r.remove(ctx, idle[0]); err != nil {
 			return err
 		}
 		idle = idle[1:]
@@ -154,82 +156,82 @@ func (k *keeper) scale(ctx context.Context, key types.NamespacedName, pool *v1al
 	return nil
 }
 
-func (k *keeper) create(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) error {
-	k.made++
+func (r *reconciler) create(ctx context.Context, key types.NamespacedName, pool *v1alpha1.SandboxPool) error {
+	r.made++
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: fmt.Sprintf("%s-%s-%d", key.Name, k.process.name, k.made),
+		Namespace: key.Namespace, Name: fmt.Sprintf("%s-%s-%d", key.Name, r.process.name, r.made),
 		Finalizers: []string{v1alpha1.SandboxProtectionFinalizer}, Annotations: map[string]string{v1alpha1.TemplateRevisionAnnotationKey: "1"},
 		Labels: map[string]string{
 			v1alpha1.ManagedByLabelKey: v1alpha1.ManagedBySandboxAPIServer, v1alpha1.SandboxPoolLabelKey: key.Name,
 			v1alpha1.SandboxPhaseLabelKey: v1alpha1.SandboxPhaseIdle, v1alpha1.LabelEnv: pool.Labels[v1alpha1.LabelEnv],
 		},
 	}, Spec: *pool.Spec.Template.Spec.DeepCopy()}
-	if k.expected[key.Name] == nil {
-		k.expected[key.Name] = map[string]time.Time{}
+	if r.expected[key.Name] == nil {
+		r.expected[key.Name] = map[string]time.Time{}
 	}
-	k.expected[key.Name][pod.Name] = time.Now()
-	return k.client.Create(ctx, pod)
+	r.expected[key.Name][pod.Name] = time.Now()
+	return r.client.Create(ctx, pod)
 }
 
 // remove deletes a Pod if it has not changed since it was read, because it may have been claimed meanwhile.
-func (k *keeper) remove(ctx context.Context, pod *corev1.Pod) error {
+func (r *reconciler) remove(ctx context.Context, pod *corev1.Pod) error {
 	only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
-	return lostRace(k.client.Delete(ctx, pod.DeepCopy(), only))
+	return lostRace(r.client.Delete(ctx, pod.DeepCopy(), only))
 }
 
 // tend takes the next step in a Pod's life cycle.
-func (k *keeper) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
-	now := k.process.times.Now()
+func (r *reconciler) tend(ctx context.Context, pool *v1alpha1.SandboxPool, pod *corev1.Pod) error {
+	now := r.process.times.Now()
 	switch phase := sandbox.PhaseOf(pod); {
 	case pod.DeletionTimestamp != nil:
-		return k.finalize(ctx, pod)
+		return r.finalize(ctx, pod)
 	case phase == sandbox.Starting && sandbox.Observe(pod).Progress == sandbox.Up:
-		return k.patch(ctx, pod, sandbox.StartPatch(pod, now))
+		return r.patch(ctx, pod, sandbox.StartPatch(pod, now))
 	case phase == sandbox.Stopping && pool != nil && sandbox.Recyclable(pod, &pool.Spec).Reset:
 		if !sandbox.ResetDone(pod, &pool.Spec) {
 			return nil
 		}
-		return errors.Join(k.record(ctx, pod), k.patch(ctx, pod, sandbox.IdlePatch(pod, &pool.Spec, now)))
+		return errors.Join(r.record(ctx, pod), r.patch(ctx, pod, sandbox.IdlePatch(pod, &pool.Spec, now)))
 	case phase == sandbox.Stopping, phase == sandbox.Failed:
-		return k.remove(ctx, pod)
+		return r.remove(ctx, pod)
 	}
 	return nil
 }
 
 // finalize stores the record of a Pod's sandbox, and then removes the Pod's finalizer.
-func (k *keeper) finalize(ctx context.Context, pod *corev1.Pod) error {
+func (r *reconciler) finalize(ctx context.Context, pod *corev1.Pod) error {
 	if len(pod.Finalizers) == 0 {
 		return nil
 	}
-	if err := k.record(ctx, pod); err != nil {
+	if err := r.record(ctx, pod); err != nil {
 		return err
 	}
-	return k.patch(ctx, pod, fmt.Appendf(nil,
+	return r.patch(ctx, pod, fmt.Appendf(nil,
 		`[{"op":"test","path":"/metadata/uid","value":%q},{"op":"remove","path":"/metadata/finalizers"}]`, pod.UID))
 }
 
-func (k *keeper) record(ctx context.Context, pod *corev1.Pod) error {
-	record := sandbox.TerminalRecord(pod, nil, k.process.cluster.ID, k.process.times.Now(), k.sandboxes.Released(pod.UID))
+func (r *reconciler) record(ctx context.Context, pod *corev1.Pod) error {
+	record := sandbox.TerminalRecord(pod, nil, r.process.cluster.ID, r.process.times.Now(), r.sandboxes.Released(pod.UID))
 	if record == nil {
 		return nil
 	}
 	state := sandbox.Read(pod)
-	return k.sandboxes.Ended(ctx, record, state.Claim)
+	return r.sandboxes.Ended(ctx, record, state.Claim)
 }
 
-func (k *keeper) patch(ctx context.Context, pod *corev1.Pod, body []byte) error {
+func (r *reconciler) patch(ctx context.Context, pod *corev1.Pod, body []byte) error {
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	return lostRace(k.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)))
+	return lostRace(r.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)))
 }
 
 // report writes the counts directly, without a request, because no fault is tested there.
-func (k *keeper) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolStatus) error {
+func (r *reconciler) report(pool *v1alpha1.SandboxPool, seen *v1alpha1.SandboxPoolStatus) error {
 	same := pool.Status.IdleReplicas == seen.IdleReplicas && pool.Status.RunningReplicas == seen.RunningReplicas &&
 		pool.Status.StartingReplicas == seen.StartingReplicas
-	if same || k.process.wire.dead() {
+	if same || r.process.wire.dead() {
 		return nil
 	}
-	_, err := k.process.cluster.server.update(nameOf(pool), func(o client.Object) (client.Object, error) {
+	_, err := r.process.cluster.server.update(nameOf(pool), func(o client.Object) (client.Object, error) {
 		if o.GetUID() == pool.UID {
 			o.(*v1alpha1.SandboxPool).Status = *seen
 		}

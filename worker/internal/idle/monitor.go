@@ -16,7 +16,7 @@ import (
 	"navix.sh/atoll/worker/internal/priority"
 )
 
-// Options configure a Keeper. Clock, End and Write are required.
+// Options configure a Monitor. Clock, End and Write are required.
 type Options struct {
 	Clock clock.Clock
 	// Sources report activity that Touch does not.
@@ -29,8 +29,8 @@ type Options struct {
 	Log     logr.Logger
 }
 
-// Keeper holds the lives of all sandboxes. Its methods are safe for concurrent use. It waits for none of its callbacks with a lock held.
-type Keeper struct {
+// Monitor holds the lives of all sandboxes. Its methods are safe for concurrent use. It waits for none of its callbacks with a lock held.
+type Monitor struct {
 	opts    Options
 	skipped prometheus.Counter
 	writes  singleflight.Group
@@ -53,9 +53,9 @@ type entry struct {
 	asked   bool          // every source was read before the decision to end
 }
 
-// New returns a Keeper without sandboxes.
-func New(opts Options) (*Keeper, error) {
-	k := &Keeper{
+// New returns a Monitor without sandboxes.
+func New(opts Options) (*Monitor, error) {
+	m := &Monitor{
 		opts: opts, entries: map[string]*entry{}, woken: make(chan struct{}, 1),
 		due: priority.New(func(a, b *entry) bool { return a.at.Before(b.at) }, func(e *entry) *int { return &e.index }),
 		skipped: prometheus.NewCounter(prometheus.CounterOpts{
@@ -64,31 +64,31 @@ func New(opts Options) (*Keeper, error) {
 		}),
 	}
 	if opts.Metrics != nil {
-		if err := opts.Metrics.Register(k.skipped); err != nil {
+		if err := opts.Metrics.Register(m.skipped); err != nil {
 			return nil, fmt.Errorf("registering metrics of timeouts: %w", err)
 		}
 	}
-	return k, nil
+	return m, nil
 }
 
 // Take takes a sandbox over from an earlier leader.
-func (k *Keeper) Take(id string, l Life) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := k.entryOf(id)
+func (m *Monitor) Take(id string, l Life) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entryOf(id)
 	e.Life = l
 	if !l.Active.IsZero() {
 		e.written = l.Active.Add(-writeEvery) // so that the next activity is written
 	}
-	k.plan(e)
+	m.plan(e)
 }
 
 // See updates the state of a live sandbox. A new one counts as claimed now.
-func (k *Keeper) See(id string, t Timeouts, running bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.opts.Clock.Now()
-	e := k.entryOf(id)
+func (m *Monitor) See(id string, t Timeouts, running bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.opts.Clock.Now()
+	e := m.entryOf(id)
 	if e.Life.Claimed.IsZero() {
 		e.Life.Claimed = now
 	} else if e.Life.Timeouts == t && running == !e.Life.Started.IsZero() {
@@ -101,50 +101,50 @@ func (k *Keeper) See(id string, t Timeouts, running bool) {
 	if running && e.Life.Started.IsZero() {
 		e.Life.Started = now
 	}
-	k.plan(e)
+	m.plan(e)
 }
 
 // Renew restarts every sandbox's idle time, and the wait for its first activity, because the written activity cannot be trusted.
-func (k *Keeper) Renew() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.opts.Clock.Now()
-	for _, e := range k.entries {
+func (m *Monitor) Renew() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.opts.Clock.Now()
+	for _, e := range m.entries {
 		if !e.Life.Started.IsZero() {
 			e.Life.Started = now // from which idle time counts
-			k.plan(e)
+			m.plan(e)
 		}
 	}
 }
 
 // Forget removes a sandbox that has ended.
-func (k *Keeper) Forget(id string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := k.entries[id]
+func (m *Monitor) Forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[id]
 	if e == nil {
 		return
 	}
-	delete(k.entries, id)
+	delete(m.entries, id)
 	if e.index != priority.None {
-		k.due.Remove(e)
+		m.due.Remove(e)
 	}
 }
 
 // Decide returns whether a sandbox that is being ended still has to end, given its current state.
-func (k *Keeper) Decide(id string) Decision {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e := k.entries[id]; e != nil {
-		return decide(&e.Life, e.asked, k.opts.Clock.Now())
+func (m *Monitor) Decide(id string) Decision {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries[id]; e != nil {
+		return decide(&e.Life, e.asked, m.opts.Clock.Now())
 	}
 	return Decision{}
 }
 
 // Touch records activity of a sandbox. If it returns nil, the sandbox has ended, or counts as active now, including for a later leader.
-func (k *Keeper) Touch(ctx context.Context, id string) error {
+func (m *Monitor) Touch(ctx context.Context, id string) error {
 	for {
-		at, ending, behind := k.touch(id)
+		at, ending, behind := m.touch(id)
 		switch {
 		case ending != nil:
 			select {
@@ -153,24 +153,24 @@ func (k *Keeper) Touch(ctx context.Context, id string) error {
 				return ctx.Err()
 			}
 		case behind:
-			return k.write(ctx, id, at)
+			return m.write(ctx, id, at)
 		default:
 			return nil
 		}
 	}
 }
 
-func (k *Keeper) touch(id string) (at time.Time, ending <-chan struct{}, behind bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e := k.entries[id]
+func (m *Monitor) touch(id string) (at time.Time, ending <-chan struct{}, behind bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[id]
 	if e == nil || e.ending != nil {
 		if e != nil {
 			ending = e.ending
 		}
 		return time.Time{}, ending, false
 	}
-	at = k.opts.Clock.Now()
+	at = m.opts.Clock.Now()
 	e.Life.Active = later(e.Life.Active, at)
 	return at, nil, e.behind(at)
 }
@@ -181,14 +181,14 @@ func (e *entry) behind(active time.Time) bool {
 }
 
 // write writes activity and finishes the write even if the caller leaves. Callers that arrive meanwhile share the write.
-func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
-	_, err, _ := k.writes.Do(id, func() (any, error) {
-		if err := k.opts.Write(context.WithoutCancel(ctx), id, at); err != nil {
+func (m *Monitor) write(ctx context.Context, id string, at time.Time) error {
+	_, err, _ := m.writes.Do(id, func() (any, error) {
+		if err := m.opts.Write(context.WithoutCancel(ctx), id, at); err != nil {
 			return nil, err
 		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if e := k.entries[id]; e != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if e := m.entries[id]; e != nil {
 			e.written = later(e.written, at)
 		}
 		return nil, nil
@@ -196,44 +196,44 @@ func (k *Keeper) write(ctx context.Context, id string, at time.Time) error {
 	return err
 }
 
-func (k *Keeper) entryOf(id string) *entry {
-	e := k.entries[id]
+func (m *Monitor) entryOf(id string) *entry {
+	e := m.entries[id]
 	if e == nil {
 		e = &entry{id: id, index: priority.None}
-		k.entries[id] = e
+		m.entries[id] = e
 	}
 	return e
 }
 
 // plan sets the time of a sandbox's next check. The caller holds the lock.
-func (k *Keeper) plan(e *entry) {
+func (m *Monitor) plan(e *entry) {
 	if e.ending != nil {
 		return
 	}
-	now := k.opts.Clock.Now()
+	now := m.opts.Clock.Now()
 	const asked = true // a failed read counts only when the time is up
 	d := decide(&e.Life, asked, now)
 	e.at = d.Until
 	switch {
 	case e.at.IsZero() && e.index != priority.None:
-		k.due.Remove(e)
+		m.due.Remove(e)
 	case e.at.IsZero():
 	case e.index != priority.None:
-		k.due.Fix(e)
+		m.due.Fix(e)
 	default:
-		k.due.Push(e)
+		m.due.Push(e)
 	}
 	if e.index == 0 {
 		select {
-		case k.woken <- struct{}{}:
+		case m.woken <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // Len returns the number of sandboxes (I10).
-func (k *Keeper) Len() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.entries)
+func (m *Monitor) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.entries)
 }

@@ -20,7 +20,7 @@ import (
 
 // world plays the Pods: what ends, and what is written on them.
 type world struct {
-	*Keeper
+	*Monitor
 	t *testing.T
 
 	mu      sync.Mutex
@@ -105,7 +105,7 @@ func run(t *testing.T, f func(w *world)) {
 		w := &world{t: t, began: time.Now(), ended: map[string]time.Duration{}, reasons: map[string]Reason{},
 			written: map[string][]time.Duration{}}
 		var err error
-		w.Keeper, err = New(Options{
+		w.Monitor, err = New(Options{
 			Clock: clock.RealClock{}, Sources: []LastActiveSource{w}, End: w.end, Write: w.write, Log: logr.Discard(),
 		})
 		must.Succeed(t, err)

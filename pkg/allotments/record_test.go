@@ -15,20 +15,20 @@ func holding(limit, held, demand int32) allotments.Holding {
 	return allotments.Holding{Present: true, Max: limit, Held: held, Demand: demand}
 }
 
-func book(shares map[string]allotments.Share) allotments.Book {
-	return allotments.Book{Max: 6, Shares: shares}
+func record(shares map[string]allotments.Share) allotments.Record {
+	return allotments.Record{Max: 6, Shares: shares}
 }
 
 func TestDivide(t *testing.T) {
 	type shares = map[string]allotments.Share
 	type seen = map[string]allotments.Holding
-	fresh, none := book(shares{"a": {}, "b": {}}), allotments.Others{}
+	fresh, none := record(shares{"a": {}, "b": {}}), allotments.Others{}
 	idle := seen{"a": holding(6, 0, 0), "b": holding(6, 0, 0)}
 	halves := shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}
 	mostly := shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}}
 	partly := shares{"a": {Room: 2, Most: 2}, "b": {Room: 4, Most: 4}}
 	for name, tc := range map[string]struct {
-		book   allotments.Book
+		record allotments.Record
 		seen   seen
 		others allotments.Others
 		want   shares
@@ -40,26 +40,26 @@ func TestDivide(t *testing.T) {
 		"need first, then equal parts of the rest": {fresh, seen{"a": holding(6, 0, 4), "b": holding(6, 0, 0)}, none, mostly},
 		"too much need: equal parts":               {fresh, seen{"a": holding(6, 0, 6), "b": holding(6, 0, 6)}, none, halves},
 		"room is asked back, and given out once it is free": {
-			book(halves), seen{"a": holding(6, 3, 6), "b": holding(6, 3, 0)}, none, shares{"a": {Room: 3, Most: 3}, "b": {Room: 0, Most: 3}},
+			record(halves), seen{"a": holding(6, 3, 6), "b": holding(6, 3, 0)}, none, shares{"a": {Room: 3, Most: 3}, "b": {Room: 0, Most: 3}},
 		},
-		"no need of more: nothing changes":         {book(mostly), seen{"a": holding(6, 3, 3), "b": holding(6, 1, 1)}, none, mostly},
-		"a cluster that is away keeps what it has": {book(partly), seen{"a": holding(6, 2, 6)}, none, partly},
+		"no need of more: nothing changes":         {record(mostly), seen{"a": holding(6, 3, 3), "b": holding(6, 1, 1)}, none, mostly},
+		"a cluster that is away keeps what it has": {record(partly), seen{"a": holding(6, 2, 6)}, none, partly},
 		"the smallest maxReplicas holds": {
-			book(halves), seen{"a": holding(6, 3, 3), "b": holding(2, 3, 3)}, none, shares{"a": {Room: 1, Most: 3}, "b": {Room: 1, Most: 3}},
+			record(halves), seen{"a": holding(6, 3, 3), "b": holding(2, 3, 3)}, none, shares{"a": {Room: 1, Most: 3}, "b": {Room: 1, Most: 3}},
 		},
 		"what was held at joining stays, and no cluster grows": {
-			book(shares{"a": {Room: 4, Most: 4}, "b": {Most: 5}}), seen{"a": holding(6, 1, 6), "b": holding(6, 5, 5)}, none,
+			record(shares{"a": {Room: 4, Most: 4}, "b": {Most: 5}}), seen{"a": holding(6, 1, 6), "b": holding(6, 5, 5)}, none,
 			shares{"a": {Room: 3, Most: 4}, "b": {Most: 5}},
 		},
 		"what workers hold that know no rooms": {
-			book(shares{"a": {}}), seen{"a": holding(6, 0, 6)}, allotments.Others{Unbound: 4}, shares{"a": {Room: 2, Most: 2}},
+			record(shares{"a": {}}), seen{"a": holding(6, 0, 6)}, allotments.Others{Unbound: 4}, shares{"a": {Room: 2, Most: 2}},
 		},
 		"a group that is gone from a cluster": {
-			book(halves), seen{"a": holding(6, 0, 0), "b": {}}, none, shares{"a": {Room: 3, Most: 3}, "b": {Most: 3}},
+			record(halves), seen{"a": holding(6, 0, 0), "b": {}}, none, shares{"a": {Room: 3, Most: 3}, "b": {Most: 3}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.book.Divide(tc.seen, tc.others, nil); !got.Equal(allotments.Book{Max: got.Max, Shares: tc.want}) {
+			if got := tc.record.Divide(tc.seen, tc.others, nil); !got.Equal(allotments.Record{Max: got.Max, Shares: tc.want}) {
 				t.Errorf("the shares are %v, want %v", got.Shares, tc.want)
 			}
 		})
@@ -68,12 +68,12 @@ func TestDivide(t *testing.T) {
 
 // What a forgotten cluster may hold is missing until it is reclaimed, and a cluster that is back has it again.
 func TestI9ForgottenClusters(t *testing.T) {
-	b := book(map[string]allotments.Share{"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Room: 3, Most: 4}})
-	lost := b.Settle(map[string]string{"a": "1"})
+	r := record(map[string]allotments.Share{"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Room: 3, Most: 4}})
+	lost := r.Settle(map[string]string{"a": "1"})
 	if rooms, most := lost.Sums(); rooms != 2 || most != 6 || len(lost.Lost) != 1 {
 		t.Fatalf("after a cluster was forgotten: %+v", lost)
 	}
-	if got := lost.Settle(map[string]string{"a": "1", "b": "2"}); !got.Equal(book(map[string]allotments.Share{
+	if got := lost.Settle(map[string]string{"a": "1", "b": "2"}); !got.Equal(record(map[string]allotments.Share{
 		"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Most: 4},
 	})) {
 		t.Errorf("after it came back: %+v", got)
