@@ -20,7 +20,7 @@ import (
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/calls"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -28,7 +28,7 @@ import (
 
 const patience = 30 * time.Second
 
-var group = allotments.Key{Namespace: "agents", Env: "python", Group: "all"}
+var group = allotpolicy.Key{Namespace: "agents", Env: "python", Group: "all"}
 
 // federation is the fleet, and the way to its workers.
 type federation struct {
@@ -41,7 +41,7 @@ type federation struct {
 
 // worker is one cluster, with what a real worker decides by.
 type worker struct {
-	holder  *allotments.Holder
+	holder  *allotpolicy.Holder
 	held    int32
 	demand  int32
 	least   int32 // its minReplicas
@@ -55,7 +55,7 @@ type worker struct {
 func newFederation(t *testing.T, s store.Store, ids ...string) *federation {
 	f := &federation{t: t, store: s, workers: map[string]*worker{}}
 	for _, id := range ids {
-		w := &worker{holder: allotments.NewHolder()}
+		w := &worker{holder: allotpolicy.NewHolder()}
 		w.holder.Switch(true)
 		w.holder.Begin(1)
 		f.workers[id] = w
@@ -132,12 +132,12 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 		return &federationv1.Reply{Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
 	}
 	call := d.GetAllot()
-	c := allotments.Call{
-		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
-		Floors: map[allotments.Key]int32{},
+	c := allotpolicy.Call{
+		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotpolicy.Key]int32{},
+		Floors: map[allotpolicy.Key]int32{},
 	}
 	for _, r := range call.GetRooms() {
-		k := allotments.Key{Namespace: r.GetNamespace(), Env: r.GetEnv(), Group: r.GetGroup()}
+		k := allotpolicy.Key{Namespace: r.GetNamespace(), Env: r.GetEnv(), Group: r.GetGroup()}
 		c.Rooms[k] = r.GetRoom()
 		if r.Floor != nil {
 			c.Floors[k] = r.GetFloor()
@@ -146,8 +146,8 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 			f.t.Errorf("%s is sent room %d, and the store has %d", id, r.GetRoom(), stored)
 		}
 	}
-	there := allotments.Holding{Present: true, Max: 6, Min: w.least, Held: w.held, Demand: w.demand}
-	w.holder.Observe(group, allotments.Observation{Holding: there}, time.Now())
+	there := allotpolicy.Holding{Present: true, Max: 6, Min: w.least, Held: w.held, Demand: w.demand}
+	w.holder.Observe(group, allotpolicy.Observation{Holding: there}, time.Now())
 	a, _, err := w.holder.Take(c)
 	if err != nil {
 		return nil, err
@@ -236,16 +236,16 @@ func TestI9AnEarlierLeaderWritesNothing(t *testing.T) {
 	must.Succeed(t, err)
 	second, err := begin(t.Context(), s)
 	must.Succeed(t, err)
-	change := func() allotments.Change {
-		lost := []allotments.Lost{{Cluster: "east", Most: 1}}
-		return allotments.Change{Records: map[allotments.Key]allotments.Record{group: {Max: 6, Lost: lost}}}
+	change := func() allotpolicy.Change {
+		lost := []allotpolicy.Lost{{Cluster: "east", Most: 1}}
+		return allotpolicy.Change{Records: map[allotpolicy.Key]allotpolicy.Record{group: {Max: 6, Lost: lost}}}
 	}
-	none := func(allotments.Change) { t.Error("what an earlier leader wrote counts") }
+	none := func(allotpolicy.Change) { t.Error("what an earlier leader wrote counts") }
 	if err := first.write(t.Context(), change(), none); err == nil {
 		t.Error("an earlier leader writes")
 	}
 	applied := 0
-	must.Succeed(t, second.write(t.Context(), change(), func(allotments.Change) { applied++ }))
+	must.Succeed(t, second.write(t.Context(), change(), func(allotpolicy.Change) { applied++ }))
 	records, err := loadRecords(t.Context(), s)
 	must.Succeed(t, err)
 	if len(records) != 1 || applied != 1 || second.epoch.Epoch != first.epoch.Epoch+1 {
@@ -316,9 +316,9 @@ func TestI9HoldingsOfUnboundClustersDoNotWrapAround(t *testing.T) {
 	f := newFederation(t, nil, "east", "west")
 	f.workers["east"].held, f.workers["west"].held = math.MaxInt32, math.MaxInt32
 	l := &leader{
-		Service: &Service{opts: Options{Fleet: f}}, division: &allotments.Division{}, unbound: map[string]bool{"east": true, "west": true},
+		Service: &Service{opts: Options{Fleet: f}}, division: &allotpolicy.Division{}, unbound: map[string]bool{"east": true, "west": true},
 	}
-	if got := l.others(group, func(string) bool { return false }); got != (allotments.Others{Unbound: math.MaxInt32}) {
+	if got := l.others(group, func(string) bool { return false }); got != (allotpolicy.Others{Unbound: math.MaxInt32}) {
 		t.Errorf("they hold %+v", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/calls"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
@@ -74,11 +74,11 @@ func (l *leader) ask(ctx context.Context, cluster string) error {
 }
 
 // prepare returns the next call. Its incarnation is stored before it is sent.
-func (l *leader) prepare(ctx context.Context, cluster string, incarnation uint64) (allotments.Call, error) {
+func (l *leader) prepare(ctx context.Context, cluster string, incarnation uint64) (allotpolicy.Call, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.store(ctx, l.division.Address(cluster, incarnation)); err != nil {
-		return allotments.Call{}, err
+		return allotpolicy.Call{}, err
 	}
 	return l.division.Call(cluster), nil
 }
@@ -93,7 +93,7 @@ func (l *leader) away(cluster string, why error) {
 	}
 }
 
-func proto(c allotments.Call) *federationv1.AllotCall {
+func proto(c allotpolicy.Call) *federationv1.AllotCall {
 	out := &federationv1.AllotCall{Epoch: c.Epoch, Number: c.Number, Incarnation: c.Incarnation}
 	for k, room := range c.Rooms {
 		if len(out.Rooms) == maxGroups {
@@ -114,22 +114,22 @@ func proto(c allotments.Call) *federationv1.AllotCall {
 }
 
 // read returns the part of a response that counts: Envs that the cluster may serve, with valid names, within bounds.
-func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Reply {
-	out := allotments.Reply{
-		Epoch: r.GetEpoch(), Number: r.GetNumber(), Holdings: map[allotments.Key]allotments.Holding{}, Unknown: map[allotments.Env]bool{},
+func (l *leader) read(cluster string, r *federationv1.AllotResult) allotpolicy.Reply {
+	out := allotpolicy.Reply{
+		Epoch: r.GetEpoch(), Number: r.GetNumber(), Holdings: map[allotpolicy.Key]allotpolicy.Holding{}, Unknown: map[allotpolicy.Env]bool{},
 	}
 	if len(r.GetHoldings()) > maxGroups || len(r.GetUnknown()) > maxGroups {
-		return allotments.Reply{} // the response of no call, so that nothing of it counts
+		return allotpolicy.Reply{} // the response of no call, so that nothing of it counts
 	}
 	for _, env := range r.GetUnknown() {
-		out.Unknown[allotments.Env{Namespace: env.GetNamespace(), Name: env.GetName()}] = true
+		out.Unknown[allotpolicy.Env{Namespace: env.GetNamespace(), Name: env.GetName()}] = true
 	}
 	for _, h := range r.GetHoldings() {
-		k := allotments.Key{Namespace: h.GetNamespace(), Env: h.GetEnv(), Group: h.GetGroup()}
+		k := allotpolicy.Key{Namespace: h.GetNamespace(), Env: h.GetEnv(), Group: h.GetGroup()}
 		if !valid(k) || !l.opts.Fleet.Serves(cluster, segment.Key{Namespace: k.Namespace, Name: k.Env}) {
 			continue
 		}
-		out.Holdings[k] = allotments.Holding{
+		out.Holdings[k] = allotpolicy.Holding{
 			Present: true, Max: bounded(h.GetMax()), Min: bounded(h.GetMin()), Held: bounded(h.GetHeld()), Demand: bounded(h.GetDemand()),
 		}
 	}
@@ -137,8 +137,8 @@ func (l *leader) read(cluster string, r *federationv1.AllotResult) allotments.Re
 }
 
 // valid reports whether an API server could have these names.
-func valid(k allotments.Key) bool {
+func valid(k allotpolicy.Key) bool {
 	return validate.IsName(k.Namespace) && validate.IsName(k.Env) && k.Group != "" && len(validation.IsValidLabelValue(k.Group)) == 0
 }
 
-func bounded(n int32) int32 { return min(max(n, 0), allotments.Most) }
+func bounded(n int32) int32 { return min(max(n, 0), allotpolicy.Most) }

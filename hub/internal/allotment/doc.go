@@ -2,7 +2,7 @@
 
 // Package allotment divides the maxReplicas and minReplicas of scaling groups over clusters (I9), for a hub with --allotments.
 //
-// In: what workers report that they hold and need. Out: rooms and floors for each worker, and Shares for the API. pkg/allotments decides.
+// In: what workers report that they hold and need. Out: rooms and floors for each worker, and Shares for the API. pkg/allotpolicy decides.
 //
 //	service.go  the Service, and what it shows
 //	lead.go     the one replica that divides: what it stores

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
@@ -38,7 +38,7 @@ type leader struct {
 	since time.Time
 
 	mu       sync.Mutex // held during writes: decisions that follow from a change are made after it
-	division *allotments.Division
+	division *allotpolicy.Division
 	wakes    map[string]chan struct{}
 	unbound  map[string]bool // clusters whose workers do not know rooms
 	reclaims map[string]time.Time
@@ -89,7 +89,7 @@ func (s *Service) begin(ctx context.Context, end context.CancelFunc) (*leader, e
 		return nil, err
 	}
 	l := &leader{
-		Service: s, term: t, end: end, since: s.opts.Clock.Now(), division: allotments.NewDivision(t.epoch.Epoch, records, addressed),
+		Service: s, term: t, end: end, since: s.opts.Clock.Now(), division: allotpolicy.NewDivision(t.epoch.Epoch, records, addressed),
 		wakes: map[string]chan struct{}{}, unbound: map[string]bool{}, reclaims: map[string]time.Time{},
 	}
 	l.division.Others = l.others
@@ -188,8 +188,8 @@ func (l *leader) reclaimed(ctx context.Context, registered map[string]string) (c
 }
 
 // store writes a change, and wakes the clusters whose rooms have changed. Called with the lock held.
-func (l *leader) store(ctx context.Context, c allotments.Change) error {
-	return l.term.write(ctx, c, func(part allotments.Change) {
+func (l *leader) store(ctx context.Context, c allotpolicy.Change) error {
+	return l.term.write(ctx, c, func(part allotpolicy.Change) {
 		before := l.division.Records()
 		for k, r := range part.Records {
 			for id, share := range r.Shares {
@@ -211,7 +211,7 @@ func wake(c chan struct{}) {
 }
 
 // others counts the clusters that have a group and have not responded. Called with the lock held.
-func (l *leader) others(k allotments.Key, answered func(cluster string) bool) (out allotments.Others) {
+func (l *leader) others(k allotpolicy.Key, answered func(cluster string) bool) (out allotpolicy.Others) {
 	env := l.opts.Fleet.Env(segment.Key{Namespace: k.Namespace, Name: k.Env})
 	for _, c := range env.GetClusters() {
 		var holds int32

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -39,11 +39,11 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	records := *c.state.Load()
-	keys := make([]allotments.Key, 0, len(records))
+	keys := make([]allotpolicy.Key, 0, len(records))
 	for k := range records {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, allotments.Compare)
+	slices.SortFunc(keys, allotpolicy.Compare)
 	gauge := func(d *prometheus.Desc, n int32, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}

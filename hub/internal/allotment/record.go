@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"strings"
 
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/store"
 )
 
@@ -32,25 +32,25 @@ type address struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-func keyOf(k allotments.Key) string { return recordPrefix + k.Namespace + "/" + k.Env + "/" + k.Group }
+func keyOf(k allotpolicy.Key) string { return recordPrefix + k.Namespace + "/" + k.Env + "/" + k.Group }
 
-func parseKey(key string) (allotments.Key, bool) {
+func parseKey(key string) (allotpolicy.Key, bool) {
 	parts := strings.Split(strings.TrimPrefix(key, recordPrefix), "/")
 	if len(parts) != 3 || !strings.HasPrefix(key, recordPrefix) {
-		return allotments.Key{}, false
+		return allotpolicy.Key{}, false
 	}
-	return allotments.Key{Namespace: parts[0], Env: parts[1], Group: parts[2]}, true
+	return allotpolicy.Key{Namespace: parts[0], Env: parts[1], Group: parts[2]}, true
 }
 
-func parseRecord(e store.Entry) (r allotments.Record, err error) {
+func parseRecord(e store.Entry) (r allotpolicy.Record, err error) {
 	if err := json.Unmarshal(e.Value, &r); err != nil {
 		return r, fmt.Errorf("reading entry %s of the registry: %w", e.Key, err)
 	}
 	return r, nil
 }
 
-func loadRecords(ctx context.Context, s store.Store) (map[allotments.Key]allotments.Record, error) {
-	out := map[allotments.Key]allotments.Record{}
+func loadRecords(ctx context.Context, s store.Store) (map[allotpolicy.Key]allotpolicy.Record, error) {
+	out := map[allotpolicy.Key]allotpolicy.Record{}
 	for e, err := range store.All(ctx, s, recordPrefix, 1000) {
 		if err != nil {
 			return nil, fmt.Errorf("reading allotments: %w", err)
@@ -113,9 +113,9 @@ func begin(ctx context.Context, s store.Store) (*term, error) {
 var errEnded = errors.New("another replica divides now")
 
 // write stores changes in several transactions, each consistent by itself. applied is called after each one.
-func (t *term) write(ctx context.Context, c allotments.Change, applied func(allotments.Change)) error {
+func (t *term) write(ctx context.Context, c allotpolicy.Change, applied func(allotpolicy.Change)) error {
 	for !c.None() {
-		part := allotments.Change{Records: map[allotments.Key]allotments.Record{}, Addressed: c.Addressed}
+		part := allotpolicy.Change{Records: map[allotpolicy.Key]allotpolicy.Record{}, Addressed: c.Addressed}
 		txn := store.Txn{If: []store.Condition{t.held}}
 		for id, incarnation := range c.Addressed {
 			value, err := json.Marshal(address{incarnation})

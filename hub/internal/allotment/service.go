@@ -20,7 +20,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
@@ -56,14 +56,14 @@ type Options struct {
 // Service divides while this replica leads, and knows the current division.
 type Service struct {
 	opts  Options
-	state atomic.Pointer[map[allotments.Key]allotments.Record] // immutable
-	mu    sync.Mutex                                           // guards changes of state
+	state atomic.Pointer[map[allotpolicy.Key]allotpolicy.Record] // immutable
+	mu    sync.Mutex                                             // guards changes of state
 }
 
 // New returns a Service. Callers then call Run.
 func New(o Options) (*Service, error) {
 	s := &Service{opts: o}
-	s.state.Store(&map[allotments.Key]allotments.Record{})
+	s.state.Store(&map[allotpolicy.Key]allotpolicy.Record{})
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(collector{s}); err != nil {
 			return nil, fmt.Errorf("registering metrics of allotments: %w", err)
@@ -111,10 +111,10 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 }
 
 func (s *Service) apply(events []store.Event) {
-	changed := map[allotments.Key]allotments.Record{}
+	changed := map[allotpolicy.Key]allotpolicy.Record{}
 	for _, e := range events {
 		if k, ok := parseKey(e.Key); ok && e.Deleted {
-			changed[k] = allotments.Record{}
+			changed[k] = allotpolicy.Record{}
 		} else if r, err := parseRecord(e.Entry); ok && err == nil {
 			changed[k] = r
 		}
@@ -123,7 +123,7 @@ func (s *Service) apply(events []store.Event) {
 }
 
 // show publishes changed records for Shares and metrics.
-func (s *Service) show(changed map[allotments.Key]allotments.Record) {
+func (s *Service) show(changed map[allotpolicy.Key]allotpolicy.Record) {
 	if len(changed) == 0 {
 		return
 	}
@@ -152,7 +152,7 @@ func (s *Service) Shares(key segment.Key) []*sandboxv1.Allotment {
 	return out
 }
 
-func shown(k allotments.Key, r allotments.Record) *sandboxv1.Allotment {
+func shown(k allotpolicy.Key, r allotpolicy.Record) *sandboxv1.Allotment {
 	out := &sandboxv1.Allotment{Group: k.Group, MaxReplicas: r.Max, MinReplicas: r.Min}
 	for id, share := range r.Shares {
 		out.Shares = append(out.Shares, &sandboxv1.AllotmentShare{

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/scalepolicy"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/worker/internal/rooms"
@@ -30,8 +30,8 @@ var errNotReady = errors.New("not all of it is known yet")
 // group is an enabled group with its members.
 type group struct {
 	scalepolicy.Group
-	members []*target      // in the order of Group.Members
-	room    allotments.Key // key of its room
+	members []*target       // in the order of Group.Members
+	room    allotpolicy.Key // key of its room
 }
 
 // target is a member with its pool.
@@ -82,10 +82,10 @@ func (r *Reconciler) observeRooms(env types.NamespacedName, groups []*group) {
 	if r.rooms == nil {
 		return
 	}
-	seen := map[string]allotments.Observation{}
+	seen := map[string]allotpolicy.Observation{}
 	for _, g := range groups {
 		if limit := g.Policy.MaxReplicas; limit != nil {
-			o := allotments.Observation{Holding: allotments.Holding{
+			o := allotpolicy.Observation{Holding: allotpolicy.Holding{
 				Present: true, Max: *limit, Min: ptr.Deref(g.Policy.MinReplicas, 0), Held: g.Held(),
 			}}
 			for _, t := range g.members {

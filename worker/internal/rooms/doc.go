@@ -4,7 +4,7 @@
 // minReplicas over clusters.
 //
 // In: calls of the hub, and the autoscaler's observations and decisions. Out: the room and floor of each group, and what is held. Package
-// allotments decides.
+// allotpolicy decides.
 //
 //   - Rooms limit growth from the hub's first Welcome that says so, until one that does not (package agent, which stores that in the
 //     ConfigMap atoll-worker-state). Without a hub nothing is limited.

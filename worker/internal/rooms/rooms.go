@@ -15,7 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -28,19 +28,19 @@ type Rooms struct {
 	clock clock.PassiveClock
 
 	mu        sync.Mutex
-	holder    *allotments.Holder
+	holder    *allotpolicy.Holder
 	observed  map[types.NamespacedName]bool // Envs whose groups were observed
 	listeners []func(env types.NamespacedName)
 }
 
 // New returns Rooms that limit nothing yet. The reader is a cache.
 func New(cache client.Reader, c clock.PassiveClock) *Rooms {
-	return &Rooms{cache: cache, clock: c, holder: allotments.NewHolder(), observed: map[types.NamespacedName]bool{}}
+	return &Rooms{cache: cache, clock: c, holder: allotpolicy.NewHolder(), observed: map[types.NamespacedName]bool{}}
 }
 
 // KeyOf returns the key of a group of an Env.
-func KeyOf(env types.NamespacedName, group string) allotments.Key {
-	return allotments.Key{Namespace: env.Namespace, Env: env.Name, Group: group}
+func KeyOf(env types.NamespacedName, group string) allotpolicy.Key {
+	return allotpolicy.Key{Namespace: env.Namespace, Env: env.Name, Group: group}
 }
 
 // Switch turns the limits on or off, by the hub's Welcome.
@@ -89,7 +89,7 @@ func notify(listeners []func(types.NamespacedName), envs []types.NamespacedName)
 }
 
 // Observe records the observation of all enabled groups of an Env that have a maxReplicas, by name. It must include all earlier growth.
-func (r *Rooms) Observe(env types.NamespacedName, groups map[string]allotments.Observation) {
+func (r *Rooms) Observe(env types.NamespacedName, groups map[string]allotpolicy.Observation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Keep(env.Namespace, env.Name, func(group string) bool { _, has := groups[group]; return has })
@@ -108,35 +108,35 @@ func (r *Rooms) Forget(env types.NamespacedName) {
 }
 
 // Room returns the room of a group, or nil if it is not limited.
-func (r *Rooms) Room(k allotments.Key) *int32 {
+func (r *Rooms) Room(k allotpolicy.Key) *int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Room(k)
 }
 
 // Floor returns this cluster's part of a group's minReplicas, or nil if the group keeps all of it.
-func (r *Rooms) Floor(k allotments.Key) *int32 {
+func (r *Rooms) Floor(k allotpolicy.Key) *int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Floor(k)
 }
 
 // Need records how much a group would have to hold.
-func (r *Rooms) Need(k allotments.Key, demand int32) {
+func (r *Rooms) Need(k allotpolicy.Key, demand int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Need(k, demand)
 }
 
 // Promise reserves growth of a group to a number. It must return true before the group is grown.
-func (r *Rooms) Promise(k allotments.Key, to int32) bool {
+func (r *Rooms) Promise(k allotpolicy.Key, to int32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.holder.Promise(k, to)
 }
 
 // Doubt records that the growth last promised may still happen.
-func (r *Rooms) Doubt(k allotments.Key) {
+func (r *Rooms) Doubt(k allotpolicy.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holder.Doubt(k, r.clock.Now())
@@ -153,13 +153,13 @@ func (r *Rooms) Allot(ctx context.Context, call *federationv1.AllotCall) (*feder
 		return nil, fmt.Errorf("listing envs: %w", err)
 	}
 	answer, unknown, err := r.take(c, envs)
-	if errors.Is(err, allotments.ErrIncarnation) {
+	if errors.Is(err, allotpolicy.ErrIncarnation) {
 		return nil, problem.New(problem.Unavailable, "%w", err)
 	}
 	return result(answer, unknown), err
 }
 
-func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotments.Reply, []types.NamespacedName, error) {
+func (r *Rooms) take(c allotpolicy.Call, envs *v1alpha1.SandboxEnvList) (allotpolicy.Reply, []types.NamespacedName, error) {
 	r.mu.Lock()
 	answer, changed, err := r.holder.Take(c)
 	var unknown []types.NamespacedName
@@ -178,23 +178,23 @@ func (r *Rooms) take(c allotments.Call, envs *v1alpha1.SandboxEnvList) (allotmen
 	return answer, unknown, err
 }
 
-func parse(call *federationv1.AllotCall) (allotments.Call, error) {
+func parse(call *federationv1.AllotCall) (allotpolicy.Call, error) {
 	if n := len(call.GetRooms()); n > MaxGroups {
-		return allotments.Call{}, problem.New(problem.Invalid, "rooms: %d are too many, want at most %d", n, MaxGroups)
+		return allotpolicy.Call{}, problem.New(problem.Invalid, "rooms: %d are too many, want at most %d", n, MaxGroups)
 	}
-	c := allotments.Call{
-		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotments.Key]int32{},
-		Floors: map[allotments.Key]int32{},
+	c := allotpolicy.Call{
+		Epoch: call.GetEpoch(), Number: call.GetNumber(), Incarnation: call.GetIncarnation(), Rooms: map[allotpolicy.Key]int32{},
+		Floors: map[allotpolicy.Key]int32{},
 	}
 	for _, room := range call.GetRooms() {
 		if room.GetRoom() < 0 {
-			return allotments.Call{}, problem.New(problem.Invalid, "rooms: %d is not valid, want 0 or more", room.GetRoom())
+			return allotpolicy.Call{}, problem.New(problem.Invalid, "rooms: %d is not valid, want 0 or more", room.GetRoom())
 		}
-		k := allotments.Key{Namespace: room.GetNamespace(), Env: room.GetEnv(), Group: room.GetGroup()}
+		k := allotpolicy.Key{Namespace: room.GetNamespace(), Env: room.GetEnv(), Group: room.GetGroup()}
 		c.Rooms[k] = room.GetRoom()
 		if room.Floor != nil {
 			if room.GetFloor() < 0 {
-				return allotments.Call{}, problem.New(problem.Invalid, "floor: %d is not valid, want 0 or more", room.GetFloor())
+				return allotpolicy.Call{}, problem.New(problem.Invalid, "floor: %d is not valid, want 0 or more", room.GetFloor())
 			}
 			c.Floors[k] = room.GetFloor()
 		}
@@ -204,7 +204,7 @@ func parse(call *federationv1.AllotCall) (allotments.Call, error) {
 
 // result reports the first MaxGroups in order. Groups that are left out have no room, and do not grow. If there are more unknown Envs than
 // that, a partial list would mislead, so result reports nothing.
-func result(a allotments.Reply, unknown []types.NamespacedName) *federationv1.AllotResult {
+func result(a allotpolicy.Reply, unknown []types.NamespacedName) *federationv1.AllotResult {
 	out := &federationv1.AllotResult{Epoch: a.Epoch, Number: a.Number}
 	if len(unknown) > MaxGroups {
 		return &federationv1.AllotResult{}
@@ -212,11 +212,11 @@ func result(a allotments.Reply, unknown []types.NamespacedName) *federationv1.Al
 	for _, env := range unknown {
 		out.Unknown = append(out.Unknown, &federationv1.EnvKey{Namespace: env.Namespace, Name: env.Name})
 	}
-	keys := make([]allotments.Key, 0, len(a.Holdings))
+	keys := make([]allotpolicy.Key, 0, len(a.Holdings))
 	for k := range a.Holdings {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, allotments.Compare)
+	slices.SortFunc(keys, allotpolicy.Compare)
 	for _, k := range keys[:min(len(keys), MaxGroups)] {
 		h := a.Holdings[k]
 		out.Holdings = append(out.Holdings, &federationv1.Holding{

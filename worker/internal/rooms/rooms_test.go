@@ -14,7 +14,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 	"navix.sh/atoll/worker/internal/rooms"
 )
 
@@ -35,7 +35,7 @@ func newRooms(t *testing.T) *rooms.Rooms {
 }
 
 func look(r *rooms.Rooms, held int32) {
-	r.Observe(env, map[string]allotments.Observation{"all": {Holding: allotments.Holding{Present: true, Max: 6, Held: held}}})
+	r.Observe(env, map[string]allotpolicy.Observation{"all": {Holding: allotpolicy.Holding{Present: true, Max: 6, Held: held}}})
 }
 
 func allot(t *testing.T, r *rooms.Rooms, number uint64, room int32) *federationv1.AllotResult {

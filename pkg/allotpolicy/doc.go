@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allotments divides the maxReplicas and minReplicas of a scaling group among the clusters that have members of it (I9). It is
+// Package allotpolicy divides the maxReplicas and minReplicas of a scaling group among the clusters that have members of it (I9). It is
 // pure.
 //
 // In: what clusters report that they hold and need. Out: rooms and floors. The hub has a Record for each group, each worker a Holder.
@@ -42,4 +42,4 @@
 //
 //   - I9: TestI9Simulated runs a hub, workers and operators with partitions, lost, repeated and reordered messages, restarts, two leaders,
 //     clusters that are forgotten and join again, and changes of maxReplicas.
-package allotments
+package allotpolicy

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allotments_test
+package allotpolicy_test
 
 import (
 	"maps"
@@ -9,16 +9,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 )
 
 // Floors are equal parts of minReplicas, within the rooms. The others keep what a lost cluster kept, until it holds it again.
 func TestFloors(t *testing.T) {
 	type floors = map[string]int32
-	type seen = map[string]allotments.Holding
-	type shares = map[string]allotments.Share
-	holds := func(least, held int32) allotments.Holding {
-		return allotments.Holding{Present: true, Max: 12, Min: least, Held: held}
+	type seen = map[string]allotpolicy.Holding
+	type shares = map[string]allotpolicy.Share
+	holds := func(least, held int32) allotpolicy.Holding {
+		return allotpolicy.Holding{Present: true, Max: 12, Min: least, Held: held}
 	}
 	three := shares{"a": {Room: 4, Most: 4}, "b": {Room: 4, Most: 4}, "c": {Room: 4, Most: 4}}
 	aLost := shares{"a": {Room: 4, Most: 4, Floor: 2, Replaced: true}, "b": {Room: 4, Most: 4, Floor: 3}, "c": {Room: 4, Most: 4, Floor: 3}}
@@ -74,8 +74,8 @@ func TestFloors(t *testing.T) {
 		"no cluster responds: as it was": {aLost, nil, "a", floors{"a": 2, "b": 3, "c": 3}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := allotments.Record{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}
-			got := before.Divide(tc.saw, allotments.Others{}, func(cluster string) bool { return cluster == tc.lost })
+			before := allotpolicy.Record{Max: 12, Min: 6, Shares: maps.Clone(tc.shares)}
+			got := before.Divide(tc.saw, allotpolicy.Others{}, func(cluster string) bool { return cluster == tc.lost })
 			for cluster, s := range got.Shares {
 				if s.Floor != tc.want[cluster] || s.Replaced != (cluster == tc.replaced) || s.Floor > s.Room {
 					t.Errorf("%s keeps %d of room %d, replaced %v; want %d, %v", cluster, s.Floor, s.Room, s.Replaced, tc.want[cluster],
@@ -91,18 +91,18 @@ func TestFloors(t *testing.T) {
 
 // A worker keeps what it was last told: a call that names no floor ends it, and a new incarnation has none.
 func TestHolderKeepsItsFloor(t *testing.T) {
-	h := allotments.NewHolder()
+	h := allotpolicy.NewHolder()
 	h.Switch(true)
 	h.Begin(1)
 	if h.Floor(key) != nil {
 		t.Errorf("a floor of %d before the hub said one", *h.Floor(key))
 	}
-	type floors = map[allotments.Key]int32
+	type floors = map[allotpolicy.Key]int32
 	for i, step := range []struct {
 		told    floors
 		changed int
 	}{{floors{key: 0}, 1}, {floors{key: 3}, 1}, {floors{key: 3}, 0}, {nil, 1}, {floors{key: 3}, 1}} {
-		_, changed, err := h.Take(allotments.Call{Epoch: 1, Number: uint64(i + 1), Incarnation: 1, Floors: step.told})
+		_, changed, err := h.Take(allotpolicy.Call{Epoch: 1, Number: uint64(i + 1), Incarnation: 1, Floors: step.told})
 		must.Succeed(t, err)
 		got := h.Floor(key)
 		if want, told := step.told[key]; (got != nil) != told || told && *got != want || len(changed) != step.changed {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allotments_test
+package allotpolicy_test
 
 import (
 	"flag"
@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 )
 
 var seeds = flag.Int("seeds", 10_000, "how many seeds TestI9Simulated runs")
 
-var key = allotments.Key{Namespace: "agents", Env: "python", Group: "default"}
+var key = allotpolicy.Key{Namespace: "agents", Env: "python", Group: "default"}
 
 const steps = 300
 
@@ -57,7 +57,7 @@ type world struct {
 	least  int32 // minReplicas
 
 	epoch     uint64
-	records   map[allotments.Key]allotments.Record
+	records   map[allotpolicy.Key]allotpolicy.Record
 	addressed map[string]uint64
 	uids      map[string]string // registered
 
@@ -73,27 +73,27 @@ type world struct {
 }
 
 type leader struct {
-	*allotments.Division
-	waits map[string]allotments.Call
+	*allotpolicy.Division
+	waits map[string]allotpolicy.Call
 }
 
 type call struct {
 	leader  int
 	cluster string
-	allotments.Call
+	allotpolicy.Call
 }
 
 type answer struct {
 	leader  int
 	cluster string
 	number  uint64
-	allotments.Reply
+	allotpolicy.Reply
 }
 
 type cluster struct {
 	id, uid     string
 	incarnation uint64
-	*allotments.Holder
+	*allotpolicy.Holder
 	max, held, ending, demand int32
 	least                     int32
 	decided, writing          int32 // a growth that was decided, and one under way; 0: none
@@ -105,7 +105,7 @@ func newWorld(seed uint64, strict bool) *world {
 	w := &world{
 		Rand: rand.New(rand.NewPCG(seed, 9)), strict: strict, now: time.Unix(0, 0), limit: 6, allowed: 6,
 		least:   int32(seed % 7),
-		records: map[allotments.Key]allotments.Record{}, addressed: map[string]uint64{}, uids: map[string]string{},
+		records: map[allotpolicy.Key]allotpolicy.Record{}, addressed: map[string]uint64{}, uids: map[string]string{},
 	}
 	for i := range 2 + w.IntN(2) {
 		c := &cluster{id: string(rune('a' + i)), max: w.limit, least: w.least}
@@ -129,7 +129,7 @@ func (w *world) restart(c *cluster) {
 	}
 	c.decided, c.writing = 0, 0
 	c.incarnation++
-	c.Holder = allotments.NewHolder()
+	c.Holder = allotpolicy.NewHolder()
 	c.Switch(true)
 	c.Begin(c.incarnation)
 	c.observe(w.now)
@@ -140,8 +140,8 @@ func (c *cluster) observe(now time.Time) {
 		c.Keep(key.Namespace, key.Env, func(string) bool { return false })
 		return
 	}
-	c.Observe(key, allotments.Observation{Ending: c.ending,
-		Holding: allotments.Holding{Present: true, Max: c.max, Min: c.floor(nil), Held: c.held}}, now)
+	c.Observe(key, allotpolicy.Observation{Ending: c.ending,
+		Holding: allotpolicy.Holding{Present: true, Max: c.max, Min: c.floor(nil), Held: c.held}}, now)
 	demand := c.demand
 	if c.Floor(key) == nil {
 		demand = max(demand, c.floor(nil))
@@ -160,14 +160,14 @@ func (c *cluster) floor(told *int32) int32 {
 
 func (w *world) takeOver(i int) {
 	w.epoch++
-	d := allotments.NewDivision(w.epoch, w.records, w.addressed)
+	d := allotpolicy.NewDivision(w.epoch, w.records, w.addressed)
 	d.Warm = true
 	d.Lost = func(id string) bool { return w.find(id).lost }
-	w.leaders[i] = &leader{Division: d, waits: map[string]allotments.Call{}}
+	w.leaders[i] = &leader{Division: d, waits: map[string]allotpolicy.Call{}}
 }
 
 // commit stores a change, unless another process leads.
-func (w *world) commit(l *leader, c allotments.Change) bool {
+func (w *world) commit(l *leader, c allotpolicy.Change) bool {
 	if l.Epoch != w.epoch {
 		return false
 	}
@@ -186,7 +186,7 @@ func (w *world) commit(l *leader, c allotments.Change) bool {
 }
 
 // check looks at a change of a group's record. A room rises only while the sum fits.
-func (w *world) check(before, after allotments.Record) {
+func (w *world) check(before, after allotpolicy.Record) {
 	_, most := after.Sums()
 	for id, s := range after.Shares {
 		if s.Room < before.Shares[id].Room {
@@ -208,7 +208,7 @@ func (w *world) check(before, after allotments.Record) {
 }
 
 // kept is what those clusters keep that are not replaced.
-func kept(r allotments.Record) (sum int32) {
+func kept(r allotpolicy.Record) (sum int32) {
 	for _, s := range r.Shares {
 		if !s.Replaced {
 			sum += s.Floor
@@ -517,7 +517,7 @@ func (w *world) lose() {
 func (w *world) settle() {
 	for range 40 {
 		for _, c := range w.clusters {
-			w.now = w.now.Add(allotments.Unsure)
+			w.now = w.now.Add(allotpolicy.Unsure)
 			c.ending = 0
 			for range 3 {
 				w.scale(c)

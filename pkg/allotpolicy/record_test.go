@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allotments_test
+package allotpolicy_test
 
 import (
 	"math"
@@ -8,34 +8,34 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/must"
-	"navix.sh/atoll/pkg/allotments"
+	"navix.sh/atoll/pkg/allotpolicy"
 )
 
-func holding(limit, held, demand int32) allotments.Holding {
-	return allotments.Holding{Present: true, Max: limit, Held: held, Demand: demand}
+func holding(limit, held, demand int32) allotpolicy.Holding {
+	return allotpolicy.Holding{Present: true, Max: limit, Held: held, Demand: demand}
 }
 
-func record(shares map[string]allotments.Share) allotments.Record {
-	return allotments.Record{Max: 6, Shares: shares}
+func record(shares map[string]allotpolicy.Share) allotpolicy.Record {
+	return allotpolicy.Record{Max: 6, Shares: shares}
 }
 
 func TestDivide(t *testing.T) {
-	type shares = map[string]allotments.Share
-	type seen = map[string]allotments.Holding
-	fresh, none := record(shares{"a": {}, "b": {}}), allotments.Others{}
+	type shares = map[string]allotpolicy.Share
+	type seen = map[string]allotpolicy.Holding
+	fresh, none := record(shares{"a": {}, "b": {}}), allotpolicy.Others{}
 	idle := seen{"a": holding(6, 0, 0), "b": holding(6, 0, 0)}
 	halves := shares{"a": {Room: 3, Most: 3}, "b": {Room: 3, Most: 3}}
 	mostly := shares{"a": {Room: 5, Most: 5}, "b": {Room: 1, Most: 1}}
 	partly := shares{"a": {Room: 2, Most: 2}, "b": {Room: 4, Most: 4}}
 	for name, tc := range map[string]struct {
-		record allotments.Record
+		record allotpolicy.Record
 		seen   seen
-		others allotments.Others
+		others allotpolicy.Others
 		want   shares
 	}{
 		"no need: equal parts": {fresh, idle, none, halves},
 		"a part waits for a cluster that has not answered": {
-			fresh, idle, allotments.Others{Missing: 1}, shares{"a": {Room: 2, Most: 2}, "b": {Room: 2, Most: 2}},
+			fresh, idle, allotpolicy.Others{Missing: 1}, shares{"a": {Room: 2, Most: 2}, "b": {Room: 2, Most: 2}},
 		},
 		"need first, then equal parts of the rest": {fresh, seen{"a": holding(6, 0, 4), "b": holding(6, 0, 0)}, none, mostly},
 		"too much need: equal parts":               {fresh, seen{"a": holding(6, 0, 6), "b": holding(6, 0, 6)}, none, halves},
@@ -52,14 +52,14 @@ func TestDivide(t *testing.T) {
 			shares{"a": {Room: 3, Most: 4}, "b": {Most: 5}},
 		},
 		"what workers hold that know no rooms": {
-			record(shares{"a": {}}), seen{"a": holding(6, 0, 6)}, allotments.Others{Unbound: 4}, shares{"a": {Room: 2, Most: 2}},
+			record(shares{"a": {}}), seen{"a": holding(6, 0, 6)}, allotpolicy.Others{Unbound: 4}, shares{"a": {Room: 2, Most: 2}},
 		},
 		"a group that is gone from a cluster": {
 			record(halves), seen{"a": holding(6, 0, 0), "b": {}}, none, shares{"a": {Room: 3, Most: 3}, "b": {Most: 3}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.record.Divide(tc.seen, tc.others, nil); !got.Equal(allotments.Record{Max: got.Max, Shares: tc.want}) {
+			if got := tc.record.Divide(tc.seen, tc.others, nil); !got.Equal(allotpolicy.Record{Max: got.Max, Shares: tc.want}) {
 				t.Errorf("the shares are %v, want %v", got.Shares, tc.want)
 			}
 		})
@@ -68,12 +68,12 @@ func TestDivide(t *testing.T) {
 
 // What a forgotten cluster may hold is missing until it is reclaimed, and a cluster that is back has it again.
 func TestI9ForgottenClusters(t *testing.T) {
-	r := record(map[string]allotments.Share{"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Room: 3, Most: 4}})
+	r := record(map[string]allotpolicy.Share{"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Room: 3, Most: 4}})
 	lost := r.Settle(map[string]string{"a": "1"})
 	if rooms, most := lost.Sums(); rooms != 2 || most != 6 || len(lost.Lost) != 1 {
 		t.Fatalf("after a cluster was forgotten: %+v", lost)
 	}
-	if got := lost.Settle(map[string]string{"a": "1", "b": "2"}); !got.Equal(record(map[string]allotments.Share{
+	if got := lost.Settle(map[string]string{"a": "1", "b": "2"}); !got.Equal(record(map[string]allotpolicy.Share{
 		"a": {UID: "1", Room: 2, Most: 2}, "b": {UID: "2", Most: 4},
 	})) {
 		t.Errorf("after it came back: %+v", got)
@@ -89,19 +89,19 @@ func TestI9ForgottenClusters(t *testing.T) {
 // Pods that end count until they are gone, and so does a write whose outcome is unknown.
 func TestHolderCounts(t *testing.T) {
 	now := time.Unix(0, 0)
-	h := allotments.NewHolder()
+	h := allotpolicy.NewHolder()
 	h.Switch(true)
 	h.Begin(7)
 	holds := func(want int32) {
 		t.Helper()
-		a, _, err := h.Take(allotments.Call{Epoch: 1, Incarnation: 7, Number: 1, Rooms: map[allotments.Key]int32{key: 4}})
+		a, _, err := h.Take(allotpolicy.Call{Epoch: 1, Incarnation: 7, Number: 1, Rooms: map[allotpolicy.Key]int32{key: 4}})
 		must.Succeed(t, err)
 		if got := a.Holdings[key].Held; got != want {
 			t.Errorf("%d are held, want %d", got, want)
 		}
 	}
 	look := func(held, ending int32) {
-		h.Observe(key, allotments.Observation{Holding: holding(6, held, 0), Ending: ending}, now)
+		h.Observe(key, allotpolicy.Observation{Holding: holding(6, held, 0), Ending: ending}, now)
 	}
 	look(3, 0)
 	holds(3)
@@ -118,18 +118,18 @@ func TestHolderCounts(t *testing.T) {
 	h.Doubt(key, now)
 	look(2, 0)
 	holds(4)
-	now = now.Add(allotments.Unsure)
+	now = now.Add(allotpolicy.Unsure)
 	look(2, 0)
 	holds(2)
 }
 
 // A number that wraps around would hide Pods that end.
 func TestHolderCountsHugeNumbers(t *testing.T) {
-	h := allotments.NewHolder()
+	h := allotpolicy.NewHolder()
 	h.Switch(true)
 	h.Begin(7)
-	h.Observe(key, allotments.Observation{Holding: holding(math.MaxInt32, math.MaxInt32-1, 0), Ending: 2}, time.Unix(0, 0))
-	a, _, err := h.Take(allotments.Call{Epoch: 1, Incarnation: 7, Number: 1, Rooms: map[allotments.Key]int32{key: 4}})
+	h.Observe(key, allotpolicy.Observation{Holding: holding(math.MaxInt32, math.MaxInt32-1, 0), Ending: 2}, time.Unix(0, 0))
+	a, _, err := h.Take(allotpolicy.Call{Epoch: 1, Incarnation: 7, Number: 1, Rooms: map[allotpolicy.Key]int32{key: 4}})
 	must.Succeed(t, err)
 	if got := a.Holdings[key].Held; got != math.MaxInt32 {
 		t.Errorf("%d are held, want %d", got, math.MaxInt32)
@@ -138,7 +138,7 @@ func TestHolderCountsHugeNumbers(t *testing.T) {
 
 // A worker follows the latest call of its own incarnation, and has no rooms at first.
 func TestI9HolderFollowsTheLatestCall(t *testing.T) {
-	h := allotments.NewHolder()
+	h := allotpolicy.NewHolder()
 	if h.Room(key) != nil {
 		t.Error("there is a limit without a hub that divides")
 	}
@@ -148,7 +148,7 @@ func TestI9HolderFollowsTheLatestCall(t *testing.T) {
 		t.Error("a new incarnation has room")
 	}
 	take := func(incarnation, epoch, number uint64, room int32) error {
-		_, _, err := h.Take(allotments.Call{Incarnation: incarnation, Epoch: epoch, Number: number, Rooms: map[allotments.Key]int32{key: room}})
+		_, _, err := h.Take(allotpolicy.Call{Incarnation: incarnation, Epoch: epoch, Number: number, Rooms: map[allotpolicy.Key]int32{key: room}})
 		return err
 	}
 	if take(1, 1, 1, 6) == nil {
