@@ -246,7 +246,7 @@ func TestTheWalkFindsNoSecret(t *testing.T) {
 	response, err := http.DefaultClient.Do(request)
 	must.Succeed(t, err)
 	_ = response.Body.Close()
-	m := newMethods(w, atoll.HubEndpoint().Address, audit.Who{Name: "all", Kind: audit.Key, Proof: audit.ByKey})
+	m := newMethods(w, atoll.HubEndpoint().Address, audit.Who{Name: "all", Kind: audit.Key, Proof: "key"})
 	m.lives(canary + "hub")
 	m.envs()
 	m.changes()
@@ -289,7 +289,7 @@ func (w *walk) called(e audit.Event, verb string) {
 	if e.Reason == string(problem.Forbidden) {
 		caller = "look"
 	}
-	if e.Verb != verb || e.Who.Name != caller || e.Who.Kind != audit.Key || e.Who.Proof != audit.ByKey {
+	if e.Verb != verb || e.Who.Name != caller || e.Who.Kind != audit.Key || e.Who.Proof != "key" {
 		w.t.Errorf("a call of %s that is %q has the line %+v", caller, verb, e)
 	}
 }

@@ -166,11 +166,3 @@ func (d *Division) seen(k Key, r Record) map[string]Holding {
 
 // Records returns all records. The caller must not modify them.
 func (d *Division) Records() map[Key]Record { return d.records }
-
-// Said returns a cluster's latest report about a group, if the cluster responds.
-func (d *Division) Said(cluster string, k Key) (Holding, bool) {
-	if a := d.said[cluster]; a != nil {
-		return a.of(k)
-	}
-	return Holding{}, false
-}

@@ -175,7 +175,7 @@ func TestStrict(t *testing.T) {
 	sink := &memory{}
 	log, _, metrics := newLog(t, true, sink)
 	calls := &Calls{
-		Log: log, Who: func(context.Context) Who { return Who{Name: "ci", Kind: Key, Proof: ByKey} },
+		Log: log, Who: func(context.Context) Who { return Who{Name: "ci", Kind: Key, Proof: "key"} },
 		From: func(context.Context) (From, string) { return From{Address: "192.0.2.1"}, "r-1" },
 		Hash: func(_, _, key string) string { return fmt.Sprint("hash of ", len(key)) },
 	}

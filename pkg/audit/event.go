@@ -83,17 +83,14 @@ const (
 	Anonymous      Kind = "anonymous" // the caller is unknown, or no credentials are required
 )
 
-// Proof is how a caller was authenticated.
+// Proof is how a caller was authenticated: the access.Kind of a caller of an API, or one of the constants.
 type Proof string
 
-// The proofs.
+// The proofs without an access.Kind.
 const (
-	ByKey            Proof = "key"
-	ByOIDC           Proof = "oidc"
-	ByServiceAccount Proof = "serviceaccount"
-	ByCertificate    Proof = "certificate"
-	ByInvitation     Proof = "invitation"
-	ByNothing        Proof = "none"
+	ByCertificate Proof = "certificate"
+	ByInvitation  Proof = "invitation"
+	ByNothing     Proof = "none"
 )
 
 // From is the source of a call.

@@ -128,7 +128,8 @@ func TestEncodeAndDecode(t *testing.T) {
 			t.Errorf("decoded %s", bad)
 		}
 	}
-	if refs := fmt.Sprint(References(actions)); refs != `[key "k" of Secret "s" key "body" of Secret "s"]` {
+	header, body := actions[0].HTTP.Headers["C"].From, actions[1].HTTP.Body.From
+	if refs := fmt.Sprint(header, body); refs != `key "k" of Secret "s" key "body" of Secret "s"` {
 		t.Errorf("references %s", refs)
 	}
 	if title := actions[0].Title(0) + ", " + actions[2].Title(1); title != `hook 0 (http, "env"), hook 1 (exec)` {

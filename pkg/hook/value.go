@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/textproto"
 	"slices"
 
@@ -112,19 +111,4 @@ func Literals(actions []Action) (paths []string) {
 	}
 	slices.Sort(paths)
 	return paths
-}
-
-// References returns the keys of Secrets that hooks need.
-func References(actions []Action) (keys []SecretKey) {
-	for _, a := range actions {
-		if a.HTTP == nil {
-			continue
-		}
-		for _, v := range append(slices.Collect(maps.Values(a.HTTP.Headers)), a.HTTP.Body) {
-			if v.From != nil {
-				keys = append(keys, *v.From)
-			}
-		}
-	}
-	return keys
 }

@@ -60,7 +60,7 @@ type Server struct {
 	health *health.Server
 }
 
-// New returns a server that reports itself healthy; see SetServing.
+// New returns a server that reports itself healthy until it shuts down.
 func New(opts Options) (*Server, error) {
 	if opts.Drain <= 0 {
 		opts.Drain = defaultDrain
@@ -104,15 +104,6 @@ func New(opts Options) (*Server, error) {
 		ConnContext:       WithMeter,
 	}
 	return s, nil
-}
-
-// SetServing sets whether the server can do its work, for gRPC health and /healthz.
-func (s *Server) SetServing(ok bool) {
-	status := healthv1.HealthCheckResponse_NOT_SERVING
-	if ok {
-		status = healthv1.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus("", status)
 }
 
 // Serve serves lis until ctx ends, then waits up to Drain for running calls. It closes lis.

@@ -116,9 +116,42 @@ func TestConstantLoadSettles(t *testing.T) {
 	}
 }
 
-// settled: after an hour nothing changes any more.
+// settled: after an hour the first pool does not grow once it has shrunk, and it never grows beyond the first step above the demand.
 func settled(r *Run, demand int32) []Violation {
-	return append(r.Steady(0, time.Hour, r.Plan.Duration, 0), r.Grown(0, Buffer(mode(r.Plan.Env), demand+1))...)
+	c := &checker{run: r}
+	from, to := time.Hour, r.Plan.Duration
+	turns, shrank := 0, false
+	for i := range r.Events {
+		e := &r.Events[i]
+		switch {
+		case e.Pool != 0 || e.At < from || e.At >= to:
+		case e.Kind == Shrank:
+			shrank = true
+		case e.Kind == Grew && shrank:
+			turns, shrank = turns+1, false
+		}
+	}
+	if turns > 0 {
+		c.broken(from, 0, "no oscillation", "grew %d times after it had shrunk, until %s", turns, clock(to))
+	}
+	most := stepAbove(mode(r.Plan.Env), demand+1)
+	for i := range r.Events {
+		if e := &r.Events[i]; e.Pool == 0 && e.Kind == Grew && e.To > most {
+			c.broken(e.At, 0, "growth ends", "%d → %d, and demand and buffer are %d", e.From, e.To, most)
+		}
+	}
+	return c.found
+}
+
+// stepAbove returns the greatest size that a pool reaches for a demand, which is the first step above the demand.
+func stepAbove(mode v1alpha1.PoolScaleUpMode, demand int32) int32 {
+	switch mode {
+	case v1alpha1.PoolScaleUpModeConservative:
+		return demand + 1
+	case v1alpha1.PoolScaleUpModeAggressive:
+		return 2 * demand
+	}
+	return demand + max(1, (demand+1)/2)
 }
 
 // The time from a disturbance until no claim waits is bounded.
@@ -143,11 +176,32 @@ func recovered(r *Run, within time.Duration) (found []Violation) {
 		if slices.ContainsFunc(r.Plan.Disturbances, func(o Disturbance) bool { return o.From <= over && over < o.To }) {
 			continue
 		}
-		if took := r.Recovered(over, time.Minute); took < 0 || took > within {
+		if took := emptyAgain(r, over, time.Minute); took < 0 || took > within {
 			found = append(found, Violation{over, "", "recovery", fmt.Sprintf("%s after %s", took, d)})
 		}
 	}
 	return found
+}
+
+// emptyAgain returns how long after the given time the queues are empty and stay empty for at least calm. It returns a negative value if
+// that never happens.
+func emptyAgain(r *Run, after, calm time.Duration) time.Duration {
+	total := r.Total("")
+	since := time.Duration(-1)
+	for i := range total {
+		at := time.Duration(i+1) * r.Step
+		switch {
+		case at <= after:
+		case total[i].Queue > 0:
+			since = -1
+		case since < 0:
+			since = at
+		}
+		if since >= 0 && at-since >= calm {
+			return since - after
+		}
+	}
+	return -1
 }
 
 func TestBurstsAreServed(t *testing.T) {

@@ -185,11 +185,11 @@ func indexed(objects toolscache.Indexer, by fields.Selector) ([]any, error) {
 	if by == nil {
 		return objects.List(), nil
 	}
-	field, value, ok := sandboxcache.Exact(by)
-	if !ok {
+	requirements := by.Requirements()
+	if len(requirements) != 1 { // an index supports one value of one field
 		return nil, errUnsupported
 	}
-	return objects.ByIndex(field, value)
+	return objects.ByIndex(requirements[0].Field, requirements[0].Value)
 }
 
 // cached reads the kinds that the informers have from them, and all others live, as the manager's client does.

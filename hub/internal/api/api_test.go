@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"k8s.io/utils/clock"
@@ -102,11 +103,20 @@ func keyFile(t testing.TB, key Key) (token, path string) {
 	return token, path
 }
 
+// newAuthenticator returns an Authenticator for the keys in a file.
+func newAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
+	file, err := NewKeyFile(path, c, log)
+	if err != nil {
+		return nil, err
+	}
+	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
+}
+
 // authOf admits the callers of one key.
 func authOf(t testing.TB, key Key) (token string, auth *Authenticator) {
 	t.Helper()
 	token, path := keyFile(t, key)
-	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+	auth, err := newAuthenticator(path, clock.RealClock{}, testlog.New(t))
 	must.Succeed(t, err)
 	return token, auth
 }

@@ -73,7 +73,7 @@ func auditedAPI(t *testing.T) (base string, tokens map[string]string, all func(n
 	}
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	must.Succeed(t, os.WriteFile(path, file, 0o600))
-	auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+	auth, err := newAuthenticator(path, clock.RealClock{}, testlog.New(t))
 	must.Succeed(t, err)
 	out := make(lines, 100)
 	log := audit.New(audit.Options{Sinks: []audit.Sink{out}, Replica: "hub-0", Clock: clock.RealClock{}, Log: testlog.New(t)})

@@ -83,15 +83,6 @@ func NewAuth(o AuthOptions) *Authenticator {
 	return a
 }
 
-// NewAuthenticator returns an Authenticator for the keys in a file, which must be valid at the start.
-func NewAuthenticator(path string, c clock.WithTicker, log logr.Logger) (*Authenticator, error) {
-	file, err := NewKeyFile(path, c, log)
-	if err != nil {
-		return nil, err
-	}
-	return NewAuth(AuthOptions{Keys: file, Clock: c, Log: log}), nil
-}
-
 // Run applies changes of the keys file, and ends requests that are no longer permitted, until ctx ends. Requests with API keys are
 // reviewed at once; because a review of the others may wait for an API server.
 func (a *Authenticator) Run(ctx context.Context) error {

@@ -194,11 +194,11 @@ func TestKeysAreTakenUp(t *testing.T) {
 		soon := time.Now().Add(time.Hour)
 		first, firstEntry := mint(Key{Team: "t", Expires: &soon})
 		second, secondEntry := mint(Key{Team: "s"})
-		if _, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t)); err == nil {
+		if _, err := newAuthenticator(path, clock.RealClock{}, testlog.New(t)); err == nil {
 			t.Fatal("began without a file")
 		}
 		must.Succeed(t, os.WriteFile(path, firstEntry, 0o600))
-		a, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+		a, err := newAuthenticator(path, clock.RealClock{}, testlog.New(t))
 		must.Succeed(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		running := make(chan error, 1)

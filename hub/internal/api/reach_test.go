@@ -105,7 +105,7 @@ func TestConversationsEndWithTheirKey(t *testing.T) {
 			now := clocktesting.NewFakeClock(time.Now())
 			expires := now.Now().Add(c.until)
 			token, path := keyFile(t, Key{Name: "n", Team: "red", Scopes: []Scope{ScopeClaim}, Expires: &expires})
-			auth, err := NewAuthenticator(path, now, logr.Discard())
+			auth, err := newAuthenticator(path, now, logr.Discard())
 			must.Succeed(t, err)
 			h := host{make(chan *conversation, 1)}
 			handler := reach.NewHandler(h, logr.Discard())
@@ -269,7 +269,7 @@ func TestConversationsGoOnWithMoreScopes(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			token, path := keyFile(t, Key{Name: "n", Team: "red", Namespaces: []string{"a"}, Scopes: []Scope{ScopeClaim}})
-			auth, err := NewAuthenticator(path, clock.RealClock{}, testlog.New(t))
+			auth, err := newAuthenticator(path, clock.RealClock{}, testlog.New(t))
 			must.Succeed(t, err)
 			talk, over := converse(t, auth, token)
 			data, err := os.ReadFile(path)
@@ -569,7 +569,7 @@ func TestI14EachKeyHasItsConversations(t *testing.T) {
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	must.Succeed(t, os.WriteFile(path, append(first, bytes.TrimPrefix(second, []byte("keys:\n"))...), 0o600))
-	auth, err := NewAuthenticator(path, clock.RealClock{}, logr.Discard())
+	auth, err := newAuthenticator(path, clock.RealClock{}, logr.Discard())
 	must.Succeed(t, err)
 	h := host{make(chan *conversation, 1)}
 	handler := reach.NewHandler(h, logr.Discard())

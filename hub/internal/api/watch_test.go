@@ -40,7 +40,7 @@ func TestWatchesEndWithTheirKey(t *testing.T) {
 			must.Succeed(t, err)
 			must.Succeed(t, os.WriteFile(path, entry, 0o600))
 			now := clocktesting.NewFakeClock(time.Now())
-			auth, err := NewAuthenticator(path, now, testlog.New(t))
+			auth, err := newAuthenticator(path, now, testlog.New(t))
 			must.Succeed(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			running := make(chan error, 1)

@@ -141,9 +141,6 @@ func (p *Proxy) Admit(call *federationv1.KubernetesCall) (serve func(Caller), le
 	}, leave, nil
 }
 
-// UnderWay returns the number of requests under way.
-func (p *Proxy) UnderWay() int { return len(p.seats) }
-
 // ownRefusal replaces a refusal of the worker's own credentials by a gateway error.
 func ownRefusal(r *http.Response) error {
 	if r.StatusCode == http.StatusUnauthorized {

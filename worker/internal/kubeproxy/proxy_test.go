@@ -308,7 +308,7 @@ func TestACancelledRequestIsCancelledAtTheAPIServer(t *testing.T) {
 				t.Fatal("the request goes on at the API server")
 			}
 			wait.For(t, 10*time.Second, "the place to be free", func(context.Context) error {
-				return wait.If(w.proxy.UnderWay() == 0, w.proxy.UnderWay())
+				return wait.If(len(w.proxy.seats) == 0, len(w.proxy.seats))
 			})
 		})
 	}
@@ -374,7 +374,7 @@ func TestI14ProxiedRequestsAreBounded(t *testing.T) {
 	for _, leave := range leaves {
 		leave()
 	}
-	if n := w.proxy.UnderWay(); n != 0 {
+	if n := len(w.proxy.seats); n != 0 {
 		t.Errorf("%d places are kept", n)
 	}
 }

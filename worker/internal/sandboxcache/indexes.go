@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,15 +72,6 @@ func Indexers(object client.Object) toolscache.Indexers {
 		}
 	}
 	return out
-}
-
-// Exact parses a selector for one value of one field, the only kind that an index supports.
-func Exact(selector fields.Selector) (field, value string, ok bool) {
-	requirements := selector.Requirements()
-	if len(requirements) != 1 {
-		return "", "", false
-	}
-	return requirements[0].Field, requirements[0].Value, true
 }
 
 func sameKind(a, b client.Object) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
