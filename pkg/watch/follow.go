@@ -64,7 +64,7 @@ func (t *topic) follow(ctx context.Context, cluster string, m *member) {
 			return
 		}
 		recall()
-		t.set(m, false)
+		t.setCurrent(m, false)
 		switch {
 		case errors.Is(err, errBudget) || errors.Is(err, errForeign) || problem.FromError(err).Reason == problem.Unimplemented:
 			pause = longPause
@@ -117,7 +117,7 @@ func (t *topic) feed(ctx context.Context, cluster string, m *member) error {
 		if changes.GetComplete() && there != nil {
 			t.markMissing(cluster, there)
 			there = nil
-			t.set(m, true)
+			t.setCurrent(m, true)
 		}
 	}
 }

@@ -34,8 +34,8 @@ func (m *member) note(now time.Time, current, silent bool) {
 	}
 }
 
-// set updates the state of a cluster's feed.
-func (t *topic) set(m *member, current bool) {
+// setCurrent updates the state of a cluster's feed.
+func (t *topic) setCurrent(m *member, current bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m.current != current || !m.settled {

@@ -253,7 +253,7 @@ func (a *Authenticator) Stream(srv any, stream grpc.ServerStream, info *grpc.Str
 	// The stream is registered as an open request before its key is checked, so that a revocation in the meantime is noticed.
 	g := &openRequest{token: token, method: m, end: end}
 	defer a.enter(g)()
-	p, err := a.admit(ctx, g.lastGrants.recording(a.may, false), token, m)
+	p, err := a.admit(ctx, g.lastGrants.recording(a.may), token, m)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (a *Authenticator) HTTP(next http.Handler) http.Handler {
 		m := ofHandler(next)
 		g := &openRequest{token: token, method: m, end: end}
 		defer a.enter(g)()
-		p, err := a.admit(ctx, g.lastGrants.recording(a.may, false), token, m)
+		p, err := a.admit(ctx, g.lastGrants.recording(a.may), token, m)
 		if err != nil {
 			problem.FromError(err).Write(w)
 			return

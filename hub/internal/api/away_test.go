@@ -162,7 +162,7 @@ type taken struct{ Catalog }
 
 func (taken) PutEnv(context.Context, *sandboxv1.PutEnvRequest) error { return nil }
 
-func (taken) Entry(context.Context, segment.Key, bool) (*sandboxv1.CatalogEntry, error) {
+func (taken) FullEntry(context.Context, segment.Key) (*sandboxv1.CatalogEntry, error) {
 	return nil, nil //nolint:nilnil // there is none
 }
 

@@ -19,8 +19,10 @@ import (
 
 // Catalog stores manifests.
 type Catalog interface {
-	// Entry returns the entry of an Env, or nil if there is none. full includes the manifest.
-	Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error)
+	// Entry returns the entry of an Env without its manifest, or nil if there is none.
+	Entry(ctx context.Context, key segment.Key) *sandboxv1.CatalogEntry
+	// FullEntry returns the latest entry of an Env with its manifest, or nil if there is none.
+	FullEntry(ctx context.Context, key segment.Key) (*sandboxv1.CatalogEntry, error)
 	// Envs lists the Envs of a namespace; "" means all.
 	Envs(namespace string) []segment.Key
 	PutEnv(context.Context, *sandboxv1.PutEnvRequest) error
@@ -59,24 +61,40 @@ func (e envs) keys(namespace string) []segment.Key {
 	return slices.Compact(keys)
 }
 
+// summary returns an Env as a list shows it, or nil if there is none.
+func (e envs) summary(ctx context.Context, key segment.Key) *sandboxv1.Env {
+	if e.catalog == nil {
+		return e.merged(key, nil)
+	}
+	return e.merged(key, e.catalog.Entry(ctx, key))
+}
+
+// full returns an Env with its manifest, or nil if there is none.
+func (e envs) full(ctx context.Context, key segment.Key) (*sandboxv1.Env, error) {
+	if e.catalog == nil {
+		return e.merged(key, nil), nil
+	}
+	entry, err := e.catalog.FullEntry(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return e.merged(key, entry), nil
+}
+
 // merged returns the reports of clusters about an Env together with its catalogue entry, or nil if there is neither.
-func (e envs) merged(ctx context.Context, key segment.Key, full bool) (*sandboxv1.Env, error) {
+func (e envs) merged(key segment.Key, entry *sandboxv1.CatalogEntry) *sandboxv1.Env {
 	env := e.fleet.Env(key)
 	if env != nil && e.shares != nil {
 		env.Allotments = e.shares.Shares(key)
 	}
-	if e.catalog == nil {
-		return env, nil
-	}
-	entry, err := e.catalog.Entry(ctx, key, full)
-	if err != nil || entry == nil {
-		return env, err
+	if entry == nil {
+		return env
 	}
 	if env == nil {
 		env = &sandboxv1.Env{Namespace: key.Namespace, Name: key.Name}
 	}
 	env.Catalog = entry
-	return env, nil
+	return env
 }
 
 // ListEnvs pages by key: the token is the last key of the previous page.
@@ -112,11 +130,7 @@ func (e envs) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 			out.NextPageToken = last.GetNamespace() + "/" + last.GetName()
 			break
 		}
-		env, err := e.merged(ctx, key, false)
-		if err != nil {
-			return nil, err
-		}
-		if env != nil && isIn(p.ShowEnv(env), r.GetClusterId()) {
+		if env := e.summary(ctx, key); env != nil && isIn(p.ShowEnv(env), r.GetClusterId()) {
 			out.Envs = append(out.Envs, env)
 		}
 	}
@@ -135,7 +149,7 @@ func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 	if err := p.CheckEnv(r.GetNamespace(), r.GetName()); err != nil {
 		return nil, err
 	}
-	env, err := e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+	env, err := e.full(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +179,7 @@ func (e envs) PutEnv(ctx context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv
 	if err := e.catalog.PutEnv(ctx, r); err != nil {
 		return nil, err
 	}
-	env, err := e.merged(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()}, true)
+	env, err := e.full(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()})
 	if err != nil || env == nil {
 		return nil, err
 	}

@@ -41,9 +41,13 @@ func (g *lastGrants) of(q question) *lastGrant {
 	return g.last[q]
 }
 
-// recording returns an Authorizer that records the results of those in may. With recall, it repeats the last result of one that does not
-// respond.
-func (g *lastGrants) recording(may access.Authorizer, recall bool) access.Authorizer {
+// recording returns an Authorizer that records the results of those in may.
+func (g *lastGrants) recording(may access.Authorizer) access.Authorizer { return g.wrap(may, false) }
+
+// recalling is recording that repeats the last result of an Authorizer that does not respond.
+func (g *lastGrants) recalling(may access.Authorizer) access.Authorizer { return g.wrap(may, true) }
+
+func (g *lastGrants) wrap(may access.Authorizer, recall bool) access.Authorizer {
 	all, ok := may.(access.Either)
 	if !ok {
 		all = access.Either{may}

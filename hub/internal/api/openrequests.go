@@ -105,7 +105,7 @@ func (a *Authenticator) check(ctx context.Context, g *openRequest, as *principal
 	default:
 		g.proved = a.clock.Now()
 	}
-	p, err := authorize(ctx, g.lastGrants.recording(a.may, true), who, g.method)
+	p, err := authorize(ctx, g.lastGrants.recalling(a.may), who, g.method)
 	if err == nil && !p.MayContinue(*as) {
 		return problem.New(problem.Unavailable, "what %s may do has changed; call again", who.Caller()).WithRetryAfter(time.Second)
 	}

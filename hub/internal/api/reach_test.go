@@ -196,7 +196,7 @@ func watching(t *testing.T, auth *Authenticator, token string) (p principal.Prin
 	t.Helper()
 	g := &openRequest{token: token, method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName), end: func(error) {}}
 	end = auth.enter(g)
-	p, err := auth.admit(t.Context(), g.lastGrants.recording(auth.may, false), token, g.method)
+	p, err := auth.admit(t.Context(), g.lastGrants.recording(auth.may), token, g.method)
 	must.Succeed(t, err)
 	auth.admitted(g, p)
 	return p, end
@@ -633,7 +633,7 @@ func TestAGuestWhoseTokenIsNotChecked(t *testing.T) {
 		g := &openRequest{token: "of a cluster", method: access.OfMethod(sandboxv1.Sandboxes_WatchSandboxes_FullMethodName)}
 		who := &access.Identity{Name: "ann", Team: "red", Namespaces: []string{"a"}, Roles: []string{"viewer"}}
 		who.Expires = new(clk.Now().Add(time.Hour))
-		p, err := authorize(t.Context(), g.lastGrants.recording(auth.may, false), who, g.method)
+		p, err := authorize(t.Context(), g.lastGrants.recording(auth.may), who, g.method)
 		must.Succeed(t, err)
 		auth.admitted(g, p)
 		clk.Step(c.after)

@@ -143,7 +143,9 @@ func (a *Authority) takeGiven(ctx context.Context) error {
 // step makes the next step durable if no cluster is behind. The effects of a step derive from the state.
 func (a *Authority) step(ctx context.Context, settled bool) error {
 	v, _ := a.now()
-	next, behind := a.decide(v, settled)
+	facts := a.facts(v)
+	facts.settled = settled
+	next, behind := decideStep(facts)
 	if next == v.step {
 		if settled && len(behind) > 0 {
 			a.opts.Log.V(1).Info("The rotation waits for clusters", "step", stepName(v.step), "clusters", behind)
@@ -162,21 +164,22 @@ func (a *Authority) step(ctx context.Context, settled bool) error {
 	})
 }
 
-func (a *Authority) decide(v *view, settled bool) (hubstate.RotationStep, []string) {
+// facts returns the inputs of decideStep, for a step that has not settled.
+func (a *Authority) facts(v *view) stepFacts {
 	a.mu.Lock()
 	skip := a.state.Skip
 	a.mu.Unlock()
-	facts := stepFacts{step: v.step, skip: skip, settled: settled, bundle: v.trust.Hash, signer: v.trust.Signer}
+	facts := stepFacts{step: v.step, skip: skip, bundle: v.trust.Hash, signer: v.trust.Signer}
 	if a.fleet != nil {
 		facts.clusters = a.fleet.Credentials()
 	}
-	return decideStep(facts)
+	return facts
 }
 
 // Status returns the CAs, the step, and the clusters that are behind.
 func (a *Authority) Status() *sandboxv1.PkiStatus {
 	v, now := a.now()
-	_, behind := a.decide(v, false)
+	_, behind := decideStep(a.facts(v))
 	a.mu.Lock()
 	state := a.state.Clone()
 	a.mu.Unlock()

@@ -301,26 +301,43 @@ func (s *Service) latest(ctx context.Context, ref manifest.Ref) *record {
 	return s.state.Load().records[key]
 }
 
-// Entry returns the catalogue's entry of an Env, or nil if there is none.
-func (s *Service) Entry(ctx context.Context, key segment.Key, full bool) (*sandboxv1.CatalogEntry, error) {
+// Entry returns the catalogue's entry of an Env without its manifest, as this replica knows it, or nil if there is none.
+func (s *Service) Entry(ctx context.Context, key segment.Key) *sandboxv1.CatalogEntry {
+	entry, _ := s.entry(ctx, envRef(key.Namespace, key.Name))
+	return entry
+}
+
+// FullEntry returns the latest entry of an Env, or nil if there is none. It has warnings, and the manifest if all of it is open to the
+// caller.
+func (s *Service) FullEntry(ctx context.Context, key segment.Key) (*sandboxv1.CatalogEntry, error) {
 	ref := envRef(key.Namespace, key.Name)
-	if full { // a list shows what this replica knows
-		s.latest(ctx, ref)
+	s.latest(ctx, ref)
+	entry, r := s.entry(ctx, ref)
+	if entry == nil {
+		return nil, nil //nolint:nilnil // there is none
 	}
+	if checkParts(ctx, r.object) == nil { // a manifest has the segments of all clusters
+		var err error
+		if entry.Manifest, err = toStruct(r.Manifest); err != nil {
+			return nil, err
+		}
+	}
+	entry.Warnings = s.warnings(ctx, r.object)
+	return entry, nil
+}
+
+// entry returns the entry of an Env with its record, or nil if there is none.
+func (s *Service) entry(ctx context.Context, ref manifest.Ref) (*sandboxv1.CatalogEntry, *record) {
 	state := s.state.Load()
 	r := state.records[keyOf(ref)]
 	if r == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil
 	}
-	// A manifest has the segments of all clusters.
-	entry, err := state.show(r, full && checkParts(ctx, r.object) == nil, seenParts(ctx, ref))
-	if err != nil || r.removed() && len(entry.GetClusters()) == 0 {
-		return nil, err
+	entry := state.show(r, seenParts(ctx, ref))
+	if r.removed() && len(entry.GetClusters()) == 0 {
+		return nil, nil
 	}
-	if full {
-		entry.Warnings = s.warnings(ctx, r.object)
-	}
-	return entry, nil
+	return entry, r
 }
 
 // Envs lists the Envs of a namespace; an empty namespace means all.

@@ -150,8 +150,7 @@ func (w *world) expect(what, east, west string) {
 
 func (w *world) entry() string {
 	w.Helper()
-	entry, err := w.Entry(w.admin(), segment.Key{Namespace: "default", Name: "demo"}, false)
-	must.Succeed(w, err)
+	entry := w.Entry(w.admin(), segment.Key{Namespace: "default", Name: "demo"})
 	out := fmt.Sprintf("%d by %s", entry.GetRevision(), entry.GetChangedBy())
 	for _, c := range entry.GetClusters() {
 		out += fmt.Sprintf(" %s:%s@%d", c.GetClusterId(), c.GetState(), c.GetRevision())
@@ -473,7 +472,7 @@ func TestWarnings(t *testing.T) {
 	key := segment.Key{Namespace: "default", Name: "demo"}
 	warned := func(want ...string) {
 		t.Helper()
-		entry, err := w.Entry(w.admin(), key, true)
+		entry, err := w.FullEntry(w.admin(), key)
 		must.Succeed(t, err)
 		if !slices.Equal(entry.GetWarnings(), want) {
 			t.Errorf("warned %q, want %q", entry.GetWarnings(), want)
@@ -490,7 +489,7 @@ func TestWarnings(t *testing.T) {
 		{AllNamespaces: true, AllTeams: true, Clusters: []string{"east"}},
 		{Namespaces: []string{"elsewhere"}, AllTeams: true, Clusters: []string{"vest", "west"}},
 	}})
-	entry, err := w.Entry(principal.With(t.Context(), bound), key, true)
+	entry, err := w.FullEntry(principal.With(t.Context(), bound), key)
 	must.Succeed(t, err)
 	if len(entry.GetWarnings()) > 0 {
 		t.Errorf("a caller of east is warned %q", entry.GetWarnings())
@@ -549,7 +548,7 @@ func otherClustersAreNotShown(w *world, bound context.Context) {
 	w.change("{stages: [[east], [west]], onFailure: rollback, abortOn: {notReadyFor: 5m}}", "m")
 	rollout, err := w.GetRollout(bound, &sandboxv1.GetRolloutRequest{Namespace: namespace, Name: name})
 	tellsNothing("a rollout", rollout, err)
-	entry, err := w.Entry(bound, segment.Key{Namespace: namespace, Name: name}, true)
+	entry, err := w.FullEntry(bound, segment.Key{Namespace: namespace, Name: name})
 	tellsNothing("an entry", entry, err)
 	_, err = w.PlanEnv(bound, &sandboxv1.PlanEnvRequest{Namespace: namespace, Name: name})
 	forbidden("a plan", err, hidden)
@@ -611,7 +610,7 @@ func TestACallSeesWhatAnotherReplicaWrote(t *testing.T) {
 	must.Succeed(t, w.putEnv(envText))
 	for revision := range int32(3) {
 		w.Service, one = one, w.Service
-		got, err := w.Entry(w.admin(), segment.Key{Namespace: "default", Name: "demo"}, true)
+		got, err := w.FullEntry(w.admin(), segment.Key{Namespace: "default", Name: "demo"})
 		must.Succeed(t, err)
 		if got.GetRevision() != revision+1 {
 			t.Errorf("shown is revision %d, want %d", got.GetRevision(), revision+1)

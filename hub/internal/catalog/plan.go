@@ -226,8 +226,8 @@ func (s *Service) ImportEnv(ctx context.Context, in *sandboxv1.ImportEnvRequest)
 	if err := s.PutEnv(ctx, &sandboxv1.PutEnvRequest{Namespace: ref.Namespace, Name: ref.Name, Env: out.GetManifest()}); err != nil {
 		return nil, err
 	}
-	out.Catalog, err = s.Entry(ctx, segment.Key{Namespace: ref.Namespace, Name: ref.Name}, false)
-	return out, err
+	out.Catalog = s.Entry(ctx, segment.Key{Namespace: ref.Namespace, Name: ref.Name})
+	return out, nil
 }
 
 func (s *Service) readAt(ctx context.Context, cluster string, ref manifest.Ref) (manifest.Object, *sandboxv1.CatalogCluster) {

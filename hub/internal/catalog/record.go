@@ -133,15 +133,9 @@ func toStruct(data []byte) (*structpb.Struct, error) {
 	return out, nil
 }
 
-// show returns the entry for a caller, with only the clusters that the caller may see.
-func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*sandboxv1.CatalogEntry, error) {
+// show returns the entry for a caller, with only the clusters that the caller may see, and without its manifest.
+func (s *state) show(r *record, sees func(cluster string) bool) *sandboxv1.CatalogEntry {
 	out := &sandboxv1.CatalogEntry{Revision: r.Revision, Changed: timestamppb.New(r.Changed), ChangedBy: r.By, Removed: r.removed()}
-	var err error
-	if full {
-		if out.Manifest, err = toStruct(r.Manifest); err != nil {
-			return nil, err
-		}
-	}
 	ids := map[string]bool{}
 	if r.Ref.Kind == manifest.EnvKind {
 		for _, id := range r.clusters() {
@@ -168,5 +162,5 @@ func (s *state) show(r *record, full bool, sees func(cluster string) bool) (*san
 	}
 	slices.SortFunc(out.Clusters, func(a, b *sandboxv1.CatalogCluster) int { return strings.Compare(a.GetClusterId(), b.GetClusterId()) })
 	out.Rollout = ofClusters(r.Rollout.show(r), sees)
-	return out, nil
+	return out
 }

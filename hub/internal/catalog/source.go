@@ -201,17 +201,13 @@ type Summary struct {
 }
 
 // Summarize returns the Summary of an object, from this replica's copy of the store.
-func (s *Service) Summarize(ref manifest.Ref) (out Summary, err error) {
+func (s *Service) Summarize(ref manifest.Ref) Summary {
 	state := s.state.Load()
 	r := state.records[keyOf(ref)]
 	if r == nil || r.removed() {
-		return Summary{State: sandboxv1.CatalogCluster_PENDING, Message: "the catalogue has not taken it yet", Reconciling: "Pending"}, nil
+		return Summary{State: sandboxv1.CatalogCluster_PENDING, Message: "the catalogue has not taken it yet", Reconciling: "Pending"}
 	}
-	entry, err := state.show(r, false, func(string) bool { return true })
-	if err != nil {
-		return out, err
-	}
-	return summarize(entry), nil
+	return summarize(state.show(r, func(string) bool { return true }))
 }
 
 // summarize returns the Summary of an entry (pure).

@@ -76,18 +76,23 @@ func (t Templates) GetTemplate(ctx context.Context, in *sandboxv1.GetTemplateReq
 	if !visible(ctx, r.object) { // the same error as for a missing template
 		return nil, unknown(r.Ref)
 	}
-	return t.shown(ctx, r, true)
+	return t.full(ctx, r)
 }
 
-func (t Templates) shown(ctx context.Context, r *record, full bool) (out *sandboxv1.Template, err error) {
-	out = &sandboxv1.Template{Name: r.Ref.Name}
-	if full {
-		if out.Template, err = toStruct(r.Manifest); err != nil {
-			return nil, err
-		}
+// summary returns a template without its manifest.
+func (t Templates) summary(ctx context.Context, r *record) *sandboxv1.Template {
+	return &sandboxv1.Template{Name: r.Ref.Name, Catalog: t.state.Load().show(r, seenParts(ctx, r.Ref))}
+}
+
+// full returns a template with its manifest.
+func (t Templates) full(ctx context.Context, r *record) (*sandboxv1.Template, error) {
+	text, err := toStruct(r.Manifest)
+	if err != nil {
+		return nil, err
 	}
-	out.Catalog, err = t.state.Load().show(r, false, seenParts(ctx, r.Ref))
-	return out, err
+	out := t.summary(ctx, r)
+	out.Template = text
+	return out, nil
 }
 
 // ListTemplates pages by name.
@@ -108,11 +113,7 @@ func (t Templates) ListTemplates(ctx context.Context, in *sandboxv1.ListTemplate
 		out.NextPageToken = all[size-1].Ref.Name
 	}
 	for _, r := range all {
-		one, err := t.shown(ctx, r, false)
-		if err != nil {
-			return nil, err
-		}
-		out.Templates = append(out.Templates, one)
+		out.Templates = append(out.Templates, t.summary(ctx, r))
 	}
 	return out, nil
 }
@@ -131,7 +132,7 @@ func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateReq
 	if err := t.put(ctx, ref, o, before, in.GetRevision()); err != nil {
 		return nil, err
 	}
-	return t.shown(ctx, t.state.Load().records[keyOf(ref)], true)
+	return t.full(ctx, t.state.Load().records[keyOf(ref)])
 }
 
 // DeleteTemplate removes a template.

@@ -127,6 +127,12 @@ func (e *endings) over(what ending, success bool) (next ending, more bool) {
 	return next, more
 }
 
+// discard removes an ending whose call was counted and is not made.
+func (e *endings) discard(what ending) {
+	e.remove(what)
+	e.over(what, false)
+}
+
 func (e *endings) remove(what ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,8 +227,7 @@ func confirmed(err error) bool { return err == nil || reasonOf(err) == problem.N
 func (s *Service) endAgain() {
 	for _, what := range s.endings.take() {
 		if s.fleet.Forgotten(what.cluster, "") {
-			s.endings.remove(what)
-			s.endings.over(what, false)
+			s.endings.discard(what)
 			continue
 		}
 		s.followEnd(what)

@@ -208,7 +208,7 @@ func (s *Service) lead(ctx context.Context) {
 	defer resume.Stop()
 	var orphans openClaims
 	for {
-		s.resumeLogged(ctx, &orphans, false)
+		s.resumeLogged(ctx, &orphans)
 		select {
 		case <-ctx.Done():
 			return
@@ -217,41 +217,43 @@ func (s *Service) lead(ctx context.Context) {
 	}
 }
 
-// openClaims maps each entry to the time since which it has been unchanged.
-type openClaims map[ledger.Open]time.Time
+// openClaims are the open claims of this replica or of all others, as the last pass found them.
+type openClaims struct {
+	own   bool                      // of this replica: a restart or a failure of the store left them open
+	since map[ledger.Open]time.Time // since when each entry has been unchanged
+}
 
-func (s *Service) resumeLogged(ctx context.Context, seen *openClaims, own bool) {
-	if err := s.resumeAll(ctx, seen, own); err != nil && ctx.Err() == nil {
+func (s *Service) resumeLogged(ctx context.Context, seen *openClaims) {
+	if err := s.resumeAll(ctx, seen); err != nil && ctx.Err() == nil {
 		s.log.Info("Could not look for claims without a waiting caller; it is tried again", "error", err.Error())
 	}
 }
 
-// resumeAll resumes open claims that no replica pursues. own selects this replica's claims, which a restart or a failure of the store left
-// open; otherwise those of the other replicas.
-func (s *Service) resumeAll(ctx context.Context, seen *openClaims, own bool) error {
+// resumeAll resumes open claims that no replica pursues.
+func (s *Service) resumeAll(ctx context.Context, seen *openClaims) error {
 	open, err := s.ledger.Open(ctx)
 	if err != nil {
 		return err
 	}
-	now, next := s.clock.Now(), make(openClaims, len(open))
+	now, next := s.clock.Now(), make(map[ledger.Open]time.Time, len(open))
 	var errs []error
 	for _, o := range open {
-		if own != (o.Replica == s.replica) {
+		if seen.own != (o.Replica == s.replica) {
 			continue
 		}
-		since, known := (*seen)[o]
+		since, known := seen.since[o]
 		if !known {
 			since = now
 		}
 		next[o] = since
 		doubt := clockDoubt
-		if own && known {
+		if seen.own && known {
 			doubt = 0 // an earlier pass resumed it
 		}
-		if s.flights.of(o.KeyHash) == nil && (own || resumes(o.Replica, now.Sub(since), s.live)) {
+		if s.flights.of(o.KeyHash) == nil && (seen.own || resumes(o.Replica, now.Sub(since), s.live)) {
 			errs = append(errs, s.resume(ctx, o.KeyHash, doubt))
 		}
 	}
-	*seen = next
+	seen.since = next
 	return errors.Join(errs...)
 }

@@ -46,9 +46,9 @@ func (s *Service) Run(ctx context.Context) error {
 	s.count(ctx)
 	ticker := s.clock.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	var own openClaims
+	own := openClaims{own: true}
 	if s.shared != nil {
-		s.resumeLogged(ctx, &own, true)
+		s.resumeLogged(ctx, &own)
 	} else {
 		var sweeping sync.WaitGroup
 		defer sweeping.Wait()
@@ -63,7 +63,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ticker.C():
 			tick++
 			if s.shared != nil {
-				s.resumeLogged(ctx, &own, true)
+				s.resumeLogged(ctx, &own)
 			}
 			if tick%countEvery == 0 {
 				s.count(ctx)

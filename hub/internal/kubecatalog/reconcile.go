@@ -56,11 +56,7 @@ func (s *Source) reconcile(ctx context.Context, ref manifest.Ref, o *unstructure
 			return err
 		}
 	}
-	summary, err := s.opts.Catalog.Summarize(ref)
-	if err != nil {
-		return err
-	}
-	return s.writeConditions(ctx, ref, o, conditions(o.GetGeneration(), refused, summary))
+	return s.writeConditions(ctx, ref, o, conditions(o.GetGeneration(), refused, s.opts.Catalog.Summarize(ref)))
 }
 
 func (s *Source) by(o *unstructured.Unstructured) string { return cmp.Or(author(o), "kubernetes") }

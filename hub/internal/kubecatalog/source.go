@@ -51,7 +51,7 @@ var resources = map[string]schema.GroupVersionResource{
 type Catalog interface {
 	Take(ctx context.Context, in catalog.Sourced) error
 	Drop(ctx context.Context, ref manifest.Ref, by string) error
-	Summarize(ref manifest.Ref) (catalog.Summary, error)
+	Summarize(ref manifest.Ref) catalog.Summary
 	Changes() <-chan struct{}
 }
 

@@ -53,13 +53,17 @@ func (o *outbox) delta(d segment.Delta) []*federationv1.Report {
 	if d.Empty() && !o.promised {
 		return nil
 	}
-	return o.report(false, d, nil)
+	return o.report(d, nil)
 }
 
 // complete returns a report of all segments.
 func (o *outbox) complete(all []*segment.Segment, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.reported = segment.Snapshot{}
-	return o.report(true, o.reported.Apply(segment.Delta{Changed: all}), keys)
+	chunks := o.report(o.reported.Apply(segment.Delta{Changed: all}), keys)
+	for _, c := range chunks {
+		c.Complete = true
+	}
+	return chunks
 }
 
 // resume returns a report of the differences from the view that the hub has, with the whole key index.
@@ -68,7 +72,7 @@ func (o *outbox) resume(all []*segment.Segment, keys []*federationv1.KeyHolder) 
 	now.Apply(segment.Delta{Changed: all})
 	d := segment.Diff(&o.reported, &now)
 	o.reported = now
-	chunks := o.report(false, d, keys)
+	chunks := o.report(d, keys)
 	for _, c := range chunks {
 		c.Index = true
 	}
@@ -76,7 +80,7 @@ func (o *outbox) resume(all []*segment.Segment, keys []*federationv1.KeyHolder) 
 }
 
 // report splits a report into chunks, at least one.
-func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.KeyHolder) []*federationv1.Report {
+func (o *outbox) report(d segment.Delta, keys []*federationv1.KeyHolder) []*federationv1.Report {
 	o.sequence++
 	o.promised = false
 	chunk := &federationv1.Report{}
@@ -105,7 +109,7 @@ func (o *outbox) report(complete bool, d segment.Delta, keys []*federationv1.Key
 		chunk.Keys = append(chunk.Keys, k)
 	}
 	for i, c := range chunks {
-		c.Sequence, c.Chunk, c.Complete = o.sequence, uint32(i), complete
+		c.Sequence, c.Chunk = o.sequence, uint32(i)
 	}
 	chunk.Last, chunk.Digest = true, o.reported.Digest()
 	return chunks

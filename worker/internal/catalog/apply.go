@@ -104,7 +104,7 @@ func (w *Writer) apply(ctx context.Context, j *job) objectResult {
 	if refused != nil {
 		return *refused
 	}
-	got, err := w.write(ctx, j, false)
+	got, err := w.write(ctx, j)
 	if err != nil {
 		out := failure(err)
 		w.condition(ctx, j, is, out)
@@ -139,11 +139,8 @@ func (w *Writer) look(ctx context.Context, j *job) (*unstructured.Unstructured, 
 	return is, nil
 }
 
-func (w *Writer) write(ctx context.Context, j *job, dryRun bool) (*unstructured.Unstructured, error) {
-	opts := metav1.ApplyOptions{FieldManager: fieldManager}
-	if dryRun {
-		opts.DryRun = []string{metav1.DryRunAll}
-	}
+func (w *Writer) write(ctx context.Context, j *job, dryRun ...string) (*unstructured.Unstructured, error) {
+	opts := metav1.ApplyOptions{FieldManager: fieldManager, DryRun: dryRun}
 	send := func(o manifest.Object) (*unstructured.Unstructured, error) {
 		return w.of(j.ref).Apply(ctx, j.ref.Name, &unstructured.Unstructured{Object: o.Copy()}, opts)
 	}

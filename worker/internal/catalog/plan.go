@@ -5,6 +5,8 @@ package catalog
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/manifest"
 )
@@ -18,7 +20,7 @@ func (w *Writer) plan(ctx context.Context, j *job) objectResult {
 	if refused != nil {
 		return *refused
 	}
-	got, err := w.write(ctx, j, true)
+	got, err := w.write(ctx, j, metav1.DryRunAll)
 	if err != nil {
 		return failure(err)
 	}

@@ -39,7 +39,7 @@ func (s *Service) take(ctx context.Context, o *op, hold *inventory.Hold) (bool, 
 	pod, grant := s.grant(o, hold)
 	patch, _, err := sandbox.ClaimPatch(pod, grant)
 	if err != nil {
-		s.writes.done(slot, false)
+		s.writes.leave(slot)
 		s.update(func(l locked) { l.Return(hold) })
 		return false, claimFault(err)
 	}

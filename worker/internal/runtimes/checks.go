@@ -30,7 +30,8 @@ func Checks(pool *v1alpha1.SandboxPoolSpec) []Check {
 		return nil
 	}
 	var checks []Check
-	kubelets := probed(pool, false) // a runtime without a readinessProbe is not checked
+	const delivers = false // whatever is delivered: a runtime without a readinessProbe is not checked
+	kubelets := probed(pool, delivers)
 	for i := range pool.Runtimes {
 		r := &pool.Runtimes[i]
 		if i == kubelets || r.ReadinessProbe == nil {
