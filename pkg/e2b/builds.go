@@ -74,10 +74,10 @@ func (b *build) check() error {
 	case b.FromTemplate != "" && b.FromImage == "":
 		return nil
 	case b.FromImage == "" || b.FromTemplate != "":
-		return invalid("fromImage", clip(b.FromImage), "the name of an image, or fromTemplate with the name of an Env")
+		return invalid("fromImage", clipped(b.FromImage), "the name of an image, or fromTemplate with the name of an Env")
 	}
 	if _, err := reference.ParseNormalizedNamed(b.FromImage); err != nil || len(b.FromImage) > maxImage {
-		return invalid("fromImage", clip(b.FromImage), "the name of an image, such as registry.example/python:3")
+		return invalid("fromImage", clipped(b.FromImage), "the name of an image, such as registry.example/python:3")
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 		in.Name = in.Alias
 	}
 	if !validTemplate.MatchString(in.Name) {
-		return response{}, invalid("name", clip(in.Name), validTemplateText)
+		return response{}, invalid("name", clipped(in.Name), validTemplateText)
 	}
 	if len(in.Tags) > 0 {
 		return response{}, absent("tags of a template", "give each build a name of its own")
@@ -133,7 +133,7 @@ func (g *Gateway) newTemplate(r *http.Request) (response, error) {
 func (g *Gateway) build(r *http.Request) (response, error) {
 	name, id := r.PathValue("template"), r.PathValue("build")
 	if !validTemplate.MatchString(name) || !validID.MatchString(id) {
-		return response{}, problem.New(problem.NotFound, "template %q has no build %q", clip(name), clip(id))
+		return response{}, problem.New(problem.NotFound, "template %q has no build %q", clipped(name), clipped(id))
 	}
 	var in build
 	if err := read(r, &in); err != nil {
@@ -209,7 +209,7 @@ func (g *Gateway) known(r *http.Request) (*Template, error) {
 	name := r.PathValue("template")
 	t, err := g.own(r, name)
 	if err == nil && t == nil {
-		err = problem.New(problem.NotFound, "there is no template %q that a build has made", clip(name))
+		err = problem.New(problem.NotFound, "there is no template %q that a build has made", clipped(name))
 	}
 	return t, err
 }
@@ -228,7 +228,7 @@ func (g *Gateway) buildStatus(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	if id := r.PathValue("build"); id != t.Build {
-		return response{}, problem.New(problem.NotFound, "template %s has no build %q", t.Name, clip(id))
+		return response{}, problem.New(problem.NotFound, "template %s has no build %q", t.Name, clipped(id))
 	}
 	if t.State == Building {
 		if err := g.look(r, t); err != nil {

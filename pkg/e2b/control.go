@@ -17,6 +17,7 @@ import (
 
 	"navix.sh/atoll/api/envd"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 	"navix.sh/atoll/pkg/sandboxd"
@@ -45,18 +46,18 @@ func read(r *http.Request, into any) error {
 func pathOf(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !validID.MatchString(id) {
-		return "", problem.New(problem.NotFound, "sandbox %q not found", clip(id))
+		return "", problem.New(problem.NotFound, "sandbox %q not found", clipped(id))
 	}
 	return sandboxesPath + "/" + id, nil
 }
 
-func clip(text string) string { return text[:min(len(text), 63)] }
+func clipped(text string) string { return clip.Text(text, 63) }
 
 // create claims a sandbox and passes its environment to the daemon. It releases a sandbox whose daemon does not respond.
 func (g *Gateway) create(r *http.Request) (response, error) {
 	// Version 0 of the SDK uses another daemon, with JSON-RPC over WebSocket.
 	if version := r.Header.Get("Package_version"); strings.HasPrefix(version, "0.") && r.Header.Get("Publisher") == "e2b" {
-		return response{}, absent("version "+clip(version)+" of the SDK", "use version 1.0 or newer")
+		return response{}, absent("version "+clipped(version)+" of the SDK", "use version 1.0 or newer")
 	}
 	var in newSandbox
 	if err := read(r, &in); err != nil {

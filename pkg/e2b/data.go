@@ -50,11 +50,11 @@ type destinationKey struct{}
 func (g *Gateway) toSandbox(w http.ResponseWriter, r *http.Request, id, port string) {
 	number, err := strconv.ParseUint(cmp.Or(port, strconv.Itoa(envd.Port)), 10, 16)
 	if err != nil || number == 0 {
-		refuse(w, invalid("E2b-Sandbox-Port", clip(port), "1 to 65535"))
+		refuse(w, invalid("E2b-Sandbox-Port", clipped(port), "1 to 65535"))
 		return
 	}
 	if !validID.MatchString(id) {
-		refuse(w, problem.New(problem.NotFound, "sandbox %q not found", clip(id)))
+		refuse(w, problem.New(problem.NotFound, "sandbox %q not found", clipped(id)))
 		return
 	}
 	key, err := g.sealer.open(id, cmp.Or(r.Header.Get("X-Access-Token"), r.Header.Get("E2b-Traffic-Access-Token")))

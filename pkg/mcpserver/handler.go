@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"navix.sh/atoll/pkg/client"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/serve"
 	"navix.sh/atoll/pkg/tally"
@@ -156,7 +157,7 @@ func envOf(r *http.Request) (string, error) {
 	}
 	env := query.Get("env")
 	if len(env) > maxEnv || len(query["env"]) > 1 {
-		return "", problem.InvalidField("env", env[:min(len(env), 64)], "one NAME or NAMESPACE/NAME")
+		return "", problem.InvalidField("env", clip.Text(env, 64), "one NAME or NAMESPACE/NAME")
 	}
 	return env, nil
 }

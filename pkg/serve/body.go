@@ -107,7 +107,7 @@ func (s *Server) receive(control *http.ResponseController, r *http.Request) ([]b
 		return nil, nil
 	}
 	if how := r.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
-		return nil, problem.InvalidField("Content-Encoding", clip(how), "identity: requests are not compressed")
+		return nil, problem.InvalidField("Content-Encoding", clipped(how), "identity: requests are not compressed")
 	}
 	if err := checkType(r.Header); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func checkType(header http.Header) error {
 		return nil
 	}
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-		return problem.InvalidField("Content-Type", clip(kind), "application/json")
+		return problem.InvalidField("Content-Type", clipped(kind), "application/json")
 	}
 	return nil
 }

@@ -151,15 +151,15 @@ func (w *walk) value(path string) (any, error) {
 // names equal.
 func (w *walk) text(path string, token any) {
 	if s, ok := token.(string); ok && strings.ContainsRune(s, utf8.RuneError) {
-		w.in.fault(cmp.Or(path, "body"), clip(s), "text in UTF-8")
+		w.in.fault(cmp.Or(path, "body"), clipped(s), "text in UTF-8")
 	}
 }
 
 func join(path, name string) string {
 	if path == "" {
-		return clip(name)
+		return clipped(name)
 	}
-	return path + "." + clip(name)
+	return path + "." + clipped(name)
 }
 
 // message checks an object, and returns it in the form that protojson reads.
@@ -272,9 +272,9 @@ func whole(n json.Number) string {
 func shown(value any) string {
 	switch v := value.(type) {
 	case string:
-		return clip(v)
+		return clipped(v)
 	case json.Number:
-		return clip(v.String())
+		return clipped(v.String())
 	case bool:
 		return strconv.FormatBool(v)
 	case []any:

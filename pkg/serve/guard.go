@@ -4,7 +4,6 @@ package serve
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/tap"
 	protobuf "google.golang.org/protobuf/proto"
 
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/tally"
@@ -195,7 +195,7 @@ func (g *guard) check(ctx context.Context, method string) (caller string, err er
 		return "", problem.New(problem.Internal, "the transport does not tell how messages are encoded")
 	}
 	if how := stream.RecvCompress(); how != "" && how != encoding.Identity {
-		return "", problem.InvalidField("grpc-encoding", clip(how), "identity: requests are not compressed")
+		return "", problem.InvalidField("grpc-encoding", clipped(how), "identity: requests are not compressed")
 	}
 	if caller == "" {
 		caller = addressOf(ctx)
@@ -311,11 +311,5 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// clip truncates long input before it is repeated in an error.
-func clip(s string) string {
-	const most = 64
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "�")
-}
+// clipped truncates long input before it is repeated in an error.
+func clipped(s string) string { return clip.Text(s, 64) }

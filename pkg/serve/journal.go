@@ -81,18 +81,18 @@ func about(req, resp any, caller Caller, hash audit.KeyHash) (values []any) {
 			values = append(values, name, value)
 		}
 	}
-	add("team", clip(cmp.Or(object.Team, caller.Team)))
+	add("team", clipped(cmp.Or(object.Team, caller.Team)))
 	if _, cancels := req.(*sandboxv1.CancelClaimRequest); !cancels {
-		add("user", clip(cmp.Or(object.User, caller.User)))
+		add("user", clipped(cmp.Or(object.User, caller.User)))
 	}
 	if object.Env != "" {
-		add("env", clip(object.Namespace)+"/"+clip(object.Env))
+		add("env", clipped(object.Namespace)+"/"+clipped(object.Env))
 	}
 	add("claimKeyHash", object.ClaimKeyHash)
-	add("sandbox", clip(object.Sandbox))
+	add("sandbox", clipped(object.Sandbox))
 	add("cluster", cluster)
 	if outcome.Over(sandbox) {
-		add("ended", clip(outcome.Cause(sandbox)))
+		add("ended", clipped(outcome.Cause(sandbox)))
 	}
 	return values
 }

@@ -33,7 +33,7 @@ func withIncoming(r *http.Request) *http.Request {
 	in := &incoming{method: r.Method}
 	var err error
 	if in.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		in.fault("query", clip(r.URL.RawQuery), "a query as in ?a=b&c=d, with % and ; escaped")
+		in.fault("query", clipped(r.URL.RawQuery), "a query as in ?a=b&c=d, with % and ; escaped")
 		r = r.Clone(r.Context())
 		r.URL.RawQuery = "" // the gateway would report it in other words
 	}
@@ -94,23 +94,23 @@ func (in *incoming) parameter(request proto.Message, free []protoreflect.FieldDe
 		return name == f.JSONName() || name == string(f.Name())
 	})
 	if i < 0 {
-		in.fault(clip(name), clip(strings.Join(values, ",")), validNames(name, "a query parameter", free))
+		in.fault(clipped(name), clipped(strings.Join(values, ",")), validNames(name, "a query parameter", free))
 		return
 	}
 	field := free[i]
 	if !field.IsList() && len(values) != 1 {
-		in.fault(name, clip(strings.Join(values, ",")), "one value")
+		in.fault(name, clipped(strings.Join(values, ",")), "one value")
 		return
 	}
 	for i, value := range values {
 		if valid := validScalar(field, &values[i]); valid != "" {
-			in.fault(name, clip(value), valid)
+			in.fault(name, clipped(value), valid)
 			return
 		}
 	}
 	single := url.Values{string(field.Name()): values}
 	if err := (&runtime.DefaultQueryParser{}).Parse(request, single, utilities.NewDoubleArray(nil)); err != nil {
-		in.fault(name, clip(strings.Join(values, ",")), validOf(field))
+		in.fault(name, clipped(strings.Join(values, ",")), validOf(field))
 	}
 }
 

@@ -79,7 +79,7 @@ func (w Web) named(to Access, r *http.Request) error {
 		return nil
 	}
 	return problem.New(problem.Forbidden, "this server is not known as %q, want localhost, a loopback address or one of --allowed-hosts",
-		clip(host))
+		clipped(host))
 }
 
 // SandboxHost parses the host of a sandbox's port, PORT-ID.DOMAIN. No host matches an empty domain.
@@ -119,14 +119,14 @@ func SameOrigin(r *http.Request) error {
 	if origin != "" {
 		u, err := url.Parse(origin)
 		if err != nil || !strings.EqualFold(u.Host, r.Host) {
-			return problem.New(problem.Forbidden, "pages of %s have no access here, only those of %s", clip(origin), clip(r.Host))
+			return problem.New(problem.Forbidden, "pages of %s have no access here, only those of %s", clipped(origin), clipped(r.Host))
 		}
 	}
 	if site == "" || site == "same-origin" || site == "none" || followed(r) {
 		return nil
 	}
-	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clip(site),
-		clip(r.Host))
+	return problem.New(problem.Forbidden, "pages of other origins have no access here (Sec-Fetch-Site: %s), only those of %s", clipped(site),
+		clipped(r.Host))
 }
 
 // followed reports whether the request is a user opening a page.
