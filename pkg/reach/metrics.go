@@ -12,6 +12,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // Metrics count conversations.
@@ -36,7 +37,7 @@ func NewMetrics(registry prometheus.Registerer, prefix string) (*Metrics, error)
 			[]string{"kind", "direction"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "_tunnel_open_seconds", Help: "Time until a sandbox was reached, by kind.",
-			Buckets: []float64{.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20}}, []string{"kind"}),
+			Buckets: telemetry.OpenSeconds}, []string{"kind"}),
 	}
 	if registry == nil {
 		return m, nil

@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer, ends *endings) *metrics {
 			Name: "atoll_hub_claim_stage_seconds",
 			Help: "What the time of a claim goes into at the hub: route is the choice of a cluster, once each, and with a key writing it down. " +
 				"The stages after it are the worker's.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+			Buckets: telemetry.StageSeconds,
 		}, []string{"stage"}),
 		dispatches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "atoll_hub_claim_dispatches_total",

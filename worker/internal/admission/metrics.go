@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"navix.sh/atoll/pkg/telemetry"
 )
 
 // result is the outcome of a question. The number of plugins, which are compiled in, bounds the series.
@@ -43,7 +45,7 @@ func newMetrics() *metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "atoll_worker_admission_seconds",
 			Help:    "Time that admission plugins took.",
-			Buckets: []float64{.0001, .001, .01, .1, .5, 1, 2.5, 5},
+			Buckets: telemetry.PluginSeconds,
 		}, []string{"plugin"}),
 	}
 }

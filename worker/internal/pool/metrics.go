@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
+	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/worker/internal/pool/status"
 )
 
@@ -22,9 +23,6 @@ const (
 
 // maxPoolSeries bounds the series that carry a pool's name. The other metrics include the pools beyond it as well.
 const maxPoolSeries = 1000
-
-// startSeconds are the buckets of durations that include the start of a container.
-var startSeconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120}
 
 type metrics struct {
 	pods         *prometheus.GaugeVec
@@ -57,17 +55,17 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		startSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_start_seconds",
 			Help:    "From the swap of a sandbox's image, as seen here, to the sandbox running.",
-			Buckets: startSeconds,
+			Buckets: telemetry.StartSeconds,
 		}),
 		recycleSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_recycle_seconds",
 			Help:    "From the end of a sandbox, as seen here, to its Pod idle again.",
-			Buckets: startSeconds,
+			Buckets: telemetry.StartSeconds,
 		}),
 		replaceSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "atoll_worker_pool_replace_seconds",
 			Help:    "From the deletion of a Pod that is replaced to another one of the pool ready.",
-			Buckets: []float64{.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600},
+			Buckets: telemetry.ReplaceSeconds,
 		}),
 		series: map[types.NamespacedName]bool{},
 	}
