@@ -37,7 +37,9 @@ func etcdLateKey(t *testing.T, o store.EtcdOptions) {
 	}
 	go func() {
 		defer close(done)
-		store.KeepFollowing(ctx, clock.RealClock{}, s, "", load, func([]store.Event) {}, func(err error) { failed <- err })
+		store.KeepFollowing(ctx, s, store.FollowOptions{
+			Load: load, Changed: func([]store.Event) {}, Failed: func(err error) { failed <- err }, Clock: clock.RealClock{},
+		})
 	}()
 	if n := <-loaded; n != 0 {
 		t.Errorf("%d entries of an empty store", n)

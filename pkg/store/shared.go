@@ -50,17 +50,24 @@ func Follow(ctx context.Context, s Shared, prefix string, load func(ctx context.
 // followAgain is the pause of KeepFollowing after a failure.
 const followAgain = time.Second
 
-// KeepFollowing runs Follow again after each failure, which it passes to failed. It returns when ctx ends or the store is closed.
-func KeepFollowing(ctx context.Context, c clock.Clock, s Shared, prefix string, load func(ctx context.Context) error,
-	changed func([]Event), failed func(error),
-) {
+// FollowOptions configure KeepFollowing. All fields are required, except that an empty prefix means all keys.
+type FollowOptions struct {
+	Prefix  string
+	Load    func(ctx context.Context) error // as in Follow
+	Changed func([]Event)                   // as in Follow
+	Failed  func(error)                     // gets each failure
+	Clock   clock.Clock
+}
+
+// KeepFollowing runs Follow again after each failure. It returns when ctx ends or the store is closed.
+func KeepFollowing(ctx context.Context, s Shared, o FollowOptions) {
 	for {
-		err := Follow(ctx, s, prefix, load, changed)
+		err := Follow(ctx, s, o.Prefix, o.Load, o.Changed)
 		if ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return
 		}
-		failed(err)
-		if wallclock.Sleep(ctx, c, followAgain) != nil {
+		o.Failed(err)
+		if wallclock.Sleep(ctx, o.Clock, followAgain) != nil {
 			return
 		}
 	}

@@ -105,8 +105,11 @@ func (s *Service) follow(ctx context.Context, shared store.Shared) {
 		}
 		return err
 	}
-	store.KeepFollowing(ctx, s.opts.Clock, shared, recordPrefix, load, s.apply, func(err error) {
-		s.opts.Log.Info("Could not follow allotments in the store; the last state is shown", "error", err.Error())
+	store.KeepFollowing(ctx, shared, store.FollowOptions{
+		Prefix: recordPrefix, Load: load, Changed: s.apply, Clock: s.opts.Clock,
+		Failed: func(err error) {
+			s.opts.Log.Info("Could not follow allotments in the store; the last state is shown", "error", err.Error())
+		},
 	})
 }
 

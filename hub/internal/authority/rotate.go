@@ -89,7 +89,7 @@ func (a *Authority) follow(ctx context.Context, shared store.Shared) {
 	load := func(ctx context.Context) error {
 		return a.update(ctx, func(*hubstate.Authority) error { return errUnchanged })
 	}
-	store.KeepFollowing(ctx, a.opts.Clock, shared, hubstate.AuthorityKey, load, func(events []store.Event) {
+	changed := func(events []store.Event) {
 		for _, e := range events {
 			var s hubstate.Authority
 			if e.Deleted || json.Unmarshal(e.Value, &s) != nil {
@@ -99,7 +99,11 @@ func (a *Authority) follow(ctx context.Context, shared store.Shared) {
 				a.opts.Log.Error(err, "Taking over the CA of another replica")
 			}
 		}
-	}, func(err error) { a.opts.Log.Error(err, "Following the CA's rotation") })
+	}
+	store.KeepFollowing(ctx, shared, store.FollowOptions{
+		Prefix: hubstate.AuthorityKey, Load: load, Changed: changed, Clock: a.opts.Clock,
+		Failed: func(err error) { a.opts.Log.Error(err, "Following the CA's rotation") },
+	})
 }
 
 // drive advances rotations until ctx ends.

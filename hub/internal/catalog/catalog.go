@@ -227,8 +227,11 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
-	store.KeepFollowing(ctx, s.opts.Clock, shared, prefix, s.load, s.apply, func(err error) {
-		s.opts.Log.Info("Could not follow the catalogue in the store; the last state is used", "error", err.Error())
+	store.KeepFollowing(ctx, shared, store.FollowOptions{
+		Prefix: prefix, Load: s.load, Changed: s.apply, Clock: s.opts.Clock,
+		Failed: func(err error) {
+			s.opts.Log.Info("Could not follow the catalogue in the store; the last state is used", "error", err.Error())
+		},
 	})
 }
 

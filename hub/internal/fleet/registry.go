@@ -58,11 +58,14 @@ func (r sharedRegistry) follow(ctx context.Context, c clock.Clock, take func(Rec
 		}
 		return err
 	}
-	store.KeepFollowing(ctx, c, r.shared, hubstate.RecordPrefix, load, func(events []store.Event) {
+	changed := func(events []store.Event) {
 		for _, e := range events {
 			if record, err := hubstate.ParseRecord(e.Entry); err == nil && !e.Deleted {
 				take(record)
 			}
 		}
-	}, failed)
+	}
+	store.KeepFollowing(ctx, r.shared, store.FollowOptions{
+		Prefix: hubstate.RecordPrefix, Load: load, Changed: changed, Failed: failed, Clock: c,
+	})
 }

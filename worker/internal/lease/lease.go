@@ -63,12 +63,20 @@ var ErrLapsed = errors.New("the lease had lapsed before it was renewed; this pro
 // addressMark separates the holder's name from its address for other replicas, in an identity.
 const addressMark = "@"
 
-// New returns a lock on the named Lease, with its own connection and identity. The identity contains the address at which other replicas
-// reach this one, unless it is empty. renewDeadline is leader election's: one request must not use it up. The Lease carries clocks from
-// leader to leader.
-func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.Duration, clocks Handover, log logr.Logger) (*Lock, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = requestTimeout(renewDeadline)
+// Options configure a Lock.
+type Options struct {
+	Config          *rest.Config
+	Namespace, Name string        // of the Lease
+	Address         string        // at which other replicas reach this one; empty: they do not
+	RenewDeadline   time.Duration // leader election's: one request must not use it up
+	Clocks          Handover      // the Lease carries them from leader to leader
+	Log             logr.Logger
+}
+
+// New returns a lock on a Lease, with its own connection and identity. The identity contains the address.
+func New(o Options) (*Lock, error) {
+	cfg := rest.CopyConfig(o.Config)
+	cfg.Timeout = requestTimeout(o.RenewDeadline)
 	rest.AddUserAgent(cfg, "leader-election")
 	client, err := coordinationv1.NewForConfig(cfg)
 	if err != nil {
@@ -79,12 +87,12 @@ func New(cfg *rest.Config, namespace, name, address string, renewDeadline time.D
 		return nil, fmt.Errorf("reading host name: %w", err)
 	}
 	identity := host + "_" + uuid.NewString()
-	if address != "" {
-		identity += addressMark + address
+	if o.Address != "" {
+		identity += addressMark + o.Address
 	}
 	return Wrap(&resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Client:     WithHandover(client, clocks, log),
+		LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
+		Client:     WithHandover(client, o.Clocks, o.Log),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}), nil
 }

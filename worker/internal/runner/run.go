@@ -177,7 +177,10 @@ func (w *assembly) prepare() (err error) {
 	}
 	w.serverTime = apitime.New(w.local)
 	w.serverTime.Watch(w.cfg)
-	w.lock, err = lease.New(w.cfg, w.namespace, leaseName, w.history.peerAddress, renewDeadline, w.serverTime, w.log)
+	w.lock, err = lease.New(lease.Options{
+		Config: w.cfg, Namespace: w.namespace, Name: leaseName, Address: w.history.peerAddress,
+		RenewDeadline: renewDeadline, Clocks: w.serverTime, Log: w.log,
+	})
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
