@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -240,6 +241,94 @@ func TestI2BearingOf(t *testing.T) {
 	} {
 		if got := bearingOf(tc.r, tc.from, tc.attempt, recovery.Proven); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestI2BearingWithoutProof: a key that only its cluster names is neither returned nor claimed, and what the cluster made up is ignored.
+func TestI2BearingWithoutProof(t *testing.T) {
+	lost, own := recovery.FirstAttempt(0), recovery.FirstAttempt(1)
+	heard := sender{cluster: "b", uid: "u", epoch: 1, lastLost: own - 1}
+	missing := heard
+	missing.missing = true
+	pending := &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Pending}
+	adopted := &ledger.Record{Cluster: "a", Attempt: 1, State: ledger.Returned, Adopted: true}
+	quarantined := &ledger.Record{Cluster: "a", Attempt: 1, State: ledger.Unproven}
+	for _, tc := range []struct {
+		name    string
+		r       *ledger.Record
+		from    sender
+		attempt int32
+		proof   recovery.Verdict
+		want    bearing
+	}{
+		{"a key of a lost ledger", nil, missing, lost, recovery.Unproven, unproven},
+		{"a made-up key", nil, missing, lost, recovery.Forged, unsent},
+		{"a later attempt than a restored record's", pending, missing, 3, recovery.Unproven, unproven},
+		{"the same attempt elsewhere", pending, missing, 2, recovery.Unproven, beside},
+		{"a later attempt than an adopted record's", adopted, missing, 2, recovery.Unproven, beside},
+		{"a later attempt that was made up", pending, missing, 3, recovery.Forged, unsent},
+
+		{"beside one in quarantine, with a proof", quarantined, missing, 2, recovery.Proven, newer},
+		{"beside one in quarantine, with a proof of the last attempt", quarantined, missing, own - 1, recovery.Proven, newer},
+		{"beside one in quarantine, without", quarantined, missing, 2, recovery.Unproven, beside},
+		{"beside one in quarantine, once its cluster was heard", quarantined, heard, 2, recovery.Proven, beside},
+		{"beside one in quarantine, made up", quarantined, missing, 2, recovery.Forged, unsent},
+		{"beside one in quarantine, later than any attempt", quarantined, missing, own, recovery.Proven, unsent},
+	} {
+		if got := bearingOf(tc.r, tc.from, tc.attempt, tc.proof); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestI2CompareGrant: a granted sandbox is returned only if the key's record still waits for its attempt, or names it.
+func TestI2CompareGrant(t *testing.T) {
+	under := &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Pending}
+	for _, tc := range []struct {
+		name string
+		r    *ledger.Record
+		want grantRelation
+	}{
+		{"no record", nil, unwanted},
+		{"the record under which it was granted", under, stillOpen},
+		{"refused meanwhile, the same attempt", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Refused}, stillOpen},
+		{"a later attempt", &ledger.Record{Cluster: "a", Attempt: 3, State: ledger.Pending}, unwanted},
+		{"a later attempt, refused", &ledger.Record{Cluster: "a", Attempt: 3, State: ledger.Refused}, unwanted},
+		{"the same attempt at another cluster", &ledger.Record{Cluster: "b", Attempt: 2, State: ledger.Pending}, unwanted},
+		{"ended", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Ended}, unwanted},
+		{"returned", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Returned, SandboxID: "s"}, recorded},
+		{"returned, and ended since", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Ended, SandboxID: "s"}, recorded},
+		{"returned with another sandbox", &ledger.Record{Cluster: "a", Attempt: 2, State: ledger.Returned, SandboxID: "other"}, unwanted},
+	} {
+		if got := compareGrant(tc.r, under, "s"); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	if got := compareGrant(&ledger.Record{Cluster: "a", Attempt: 3, State: ledger.Pending}, under, ""); got != unwanted {
+		t.Errorf("a sandbox without an id is %s for a record without one, want %s", got, unwanted)
+	}
+}
+
+// TestResumes: an open claim of another replica is resumed once that replica is gone, as far as the hint shows, and late if it shows none.
+func TestResumes(t *testing.T) {
+	alive := func(replica string) bool { return replica == "alive" }
+	for _, tc := range []struct {
+		name, replica string
+		seen          time.Duration
+		live          func(string) bool
+		want          bool
+	}{
+		{"of a hub of one replica", "", 0, nil, true},
+		{"of a hub of one replica, beside a hint", "", 0, func(string) bool { return true }, true},
+		{"no hint, a moment ago", "other", time.Minute - 1, nil, false},
+		{"no hint, a minute ago", "other", time.Minute, nil, true},
+		{"a live replica, a while ago", "alive", 10*time.Minute - 1, alive, false},
+		{"a live replica, ten minutes ago", "alive", 10 * time.Minute, alive, true},
+		{"a replica that is gone", "gone", 0, alive, true},
+	} {
+		if got := resumes(tc.replica, tc.seen, tc.live); got != tc.want {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }
