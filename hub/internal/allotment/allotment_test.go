@@ -116,7 +116,7 @@ func (f *federation) Env(segment.Key) *sandboxv1.Env {
 }
 
 // Dispatch is a worker's answer. What it is sent must be in the store.
-func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Dispatch) (*federationv1.Reply, error) {
+func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	records, err := loadRecords(ctx, f.store)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 	}
 	if w.old {
 		st := problem.New(problem.Unimplemented, "this worker does not know the call").GRPCStatus().Proto()
-		return &federationv1.Reply{Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
+		return &federationv1.Answer{Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
 	}
 	call := d.GetAllot()
 	c := allotpolicy.Call{
@@ -157,7 +157,7 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 		out.Holdings = append(out.Holdings, &federationv1.Holding{Namespace: k.Namespace, Env: k.Env, Group: k.Group,
 			Max: h.Max, Min: h.Min, Held: h.Held, Demand: h.Demand})
 	}
-	return &federationv1.Reply{Result: &federationv1.Answer_Allotted{Allotted: out}}, nil
+	return &federationv1.Answer{Result: &federationv1.Answer_Allotted{Allotted: out}}, nil
 }
 
 // run starts a service, which ends with the test, or before it.
