@@ -98,7 +98,7 @@ var replicaView = view[*sandboxv1.Replica]{
 func replicasCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "replicas",
-		Short:   "List the hub's replicas, as the one that answers sees them, and how many clusters are attached to each",
+		Short:   "List the hub's replicas, as the one that responds sees them, and how many clusters are attached to each",
 		Example: "  atollctl hub replicas\n  atollctl clusters -o wide",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -121,7 +121,7 @@ func acceptLossCommand(a *app) *cobra.Command {
 
 A hub that has lost its claims file, or was restored, serves no claim with a key until every registered cluster has told
 the keys that it holds. If one of them cannot come back soon, accept the loss: a key that only this cluster knows may then
-be answered a second sandbox. Claims with a key go to none of these clusters until they have told theirs. A cluster that
+get a second sandbox. Claims with a key go to none of these clusters until they have told theirs. A cluster that
 will never come back is better forgotten: atollctl cluster forget.`,
 		Example: "  atollctl hub accept-loss",
 		Args:    cobra.NoArgs,

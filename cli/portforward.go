@@ -29,7 +29,7 @@ func portForwardCommand(a *app) *cobra.Command {
 here, by default the same number; with ":REMOTE" any that is free. Each connection here is one to the sandbox, by way of the
 hub and the sandbox's cluster; one without a reader delays no other.
 
-For HTTP alone nothing needs to be forwarded: the server answers at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
+For HTTP alone nothing needs to be forwarded: the server returns at /v1/sandboxes/ID/ports/PORT/ what the sandbox does.`,
 		Example: `  atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 8888
   atollctl port-forward 01j9zq3p3k5m8x7c2v4b6n8d0f-east 15432:5432 :6379`,
 		Args:              cobra.MinimumNArgs(2),

@@ -57,7 +57,7 @@ func notReached(ctx context.Context, err error) error {
 	case len(st.Details()) > 0:
 		return problem.FromError(err)
 	case st.Code() == codes.Unimplemented, st.Code() == codes.Canceled: // the peer has an earlier build, or is no longer the leader
-		return problem.New(problem.Unavailable, "the replica that leads did not answer: %w", err).WithRetryAfter(time.Second)
+		return problem.New(problem.Unavailable, "the replica that leads did not respond: %w", err).WithRetryAfter(time.Second)
 	}
 	return problem.FromError(err)
 }

@@ -67,7 +67,7 @@ func Read(status int, body io.Reader) *Error {
 	text, err := io.ReadAll(io.LimitReader(body, maxDocument))
 	var d document
 	if err != nil || json.Unmarshal(text, &d) != nil || d.Reason == "" {
-		return New(reasonOfHTTP(status), "the server answered %d %s: %s", status, http.StatusText(status), strings.TrimSpace(string(text)))
+		return New(reasonOfHTTP(status), "the server returned %d %s: %s", status, http.StatusText(status), strings.TrimSpace(string(text)))
 	}
 	return &Error{Reason: d.Reason, Message: d.Detail, Fields: d.Errors, ClaimKey: d.ClaimKey}
 }

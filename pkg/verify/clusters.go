@@ -37,7 +37,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	}
 	for _, c := range s.Hub.Clusters {
 		if c.GetState() == sandboxv1.ClusterState_FRESH && slices.Contains(s.Hub.Silent, c.GetId()) {
-			wrong(c.GetId(), "cluster "+c.GetId(), "silent", "is FRESH, and did not list its sandboxes in time", "an answer")
+			wrong(c.GetId(), "cluster "+c.GetId(), "silent", "is FRESH, and did not list its sandboxes in time", "a response")
 		}
 	}
 	for _, e := range s.Hub.Envs {

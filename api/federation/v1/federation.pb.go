@@ -2031,7 +2031,7 @@ func (x *KeyHolder) GetProof() string {
 	return ""
 }
 
-// Dispatch is a call from the hub. The worker answers every dispatch: first a Receipt, then exactly one Answer.
+// Dispatch is a call from the hub. The worker responds to every dispatch: first a Receipt, then exactly one Answer.
 type Dispatch struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                                                                // of this stream
@@ -3832,7 +3832,7 @@ func (x *PortReach) GetPort() int32 {
 }
 
 // SecretsReach gives values of Secrets to the sandbox's daemon, as variables of the processes that it starts. The tunnel is open once the
-// daemon has them, and carries nothing: no value reaches the hub. An older worker answers UNIMPLEMENTED.
+// daemon has them, and carries nothing: no value reaches the hub. An older worker returns UNIMPLEMENTED.
 type SecretsReach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Secrets       []*v1.SandboxSecret    `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
