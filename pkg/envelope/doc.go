@@ -11,11 +11,13 @@
 // Rules:
 //
 //   - AES-256-GCM with random nonces. A data key belongs to one process and one key-encryption key, and encrypts at most 2^30 values;
-//     because random nonces allow 2^32.
-//   - Place and header are authenticated: a moved or changed envelope cannot be opened (ErrDamaged).
-//   - ErrNoKey and ErrWrongKey name the key, and distinguish a missing key from damage.
+//     because random nonces allow 2^32: TestADataKeyIsReplacedInTime.
+//   - Place and header are authenticated: a moved or changed envelope cannot be opened (ErrDamaged): TestAnEnvelopeOpensInItsPlaceAlone,
+//     TestAChangedEnvelopeDoesNotOpen, FuzzOpen.
+//   - ErrNoKey and ErrWrongKey name the key, and distinguish a missing key from damage: TestWithoutItsKey.
 //   - Places, lengths and names of keys are not hidden. Replacing an envelope by an older one of the same place is not prevented.
 //   - The first key of a file encrypts, all keys decrypt. A KeyFile is reread; a new first key is used immediately. A removed key still
-//     decrypts until the process ends; because a key that is removed too early must not cause errors under load.
-//   - A different secret under a known name is rejected.
+//     decrypts until the process ends; because a key that is removed too early must not cause errors under load: TestRotation.
+//   - A different secret under a known name is rejected: TestRotation.
+//   - A file of keys is bounded, and no error quotes it: TestKeyFilesAreCheckedAndNotQuoted.
 package envelope

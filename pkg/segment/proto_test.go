@@ -168,7 +168,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// TestUpdateIsFromProto whatever was there before.
+// TestUpdateIsFromProto whatever was there before, which stays as it was.
 func TestUpdateIsFromProto(t *testing.T) {
 	all := []*Segment{sample(), uuids(), New(sample().Key())}
 	for _, d := range []Defaults{{Fault: "f"}, {Named: "mars,west"}, {Named: "west"}} { // in no digest, so among no edits
@@ -186,9 +186,13 @@ func TestUpdateIsFromProto(t *testing.T) {
 	}
 	for _, next := range all {
 		for _, was := range all {
+			before := was.Proto()
 			got, err := Update(next.Proto(), was)
 			if err != nil || !got.Equal(next) || got.UID() != next.UID() {
 				t.Fatalf("%+v after %+v came to %+v, %v", next, was, got, err)
+			}
+			if !proto.Equal(was.Proto(), before) {
+				t.Fatalf("%+v has changed %v to %+v", next, before, was)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package serve
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -309,6 +310,20 @@ func TestI14ConnectionsAreBounded(t *testing.T) {
 		_ = conn.Close()
 		return wait.If(ok, "no response")
 	})
+}
+
+// A connection counts before its TLS handshake, which a stranger may never begin.
+func TestI14ConnectionsCountBeforeTheirHandshake(t *testing.T) {
+	cert, _ := selfSigned(t)
+	address := start(t, limits(func(l *Limits) { l.PerAddress = 1 }), func(o *Options) {
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	})
+	talk(t, address, "")
+	over := talk(t, address, "")
+	_ = over.SetReadDeadline(time.Now().Add(DefaultLimits().HeaderTimeout / 2)) // after which a connection without a handshake ends as well
+	if _, err := over.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one connection more than may be, beside one without a handshake: %v", err)
+	}
 }
 
 func TestI14StreamsAreBounded(t *testing.T) {

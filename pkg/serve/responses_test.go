@@ -37,6 +37,30 @@ func (r *responses) counted() error {
 	return nil
 }
 
+// I14: callers share what there is in total; a caller without unsent responses has room for one, however many callers there are.
+func TestI14CallersShareTheBudgetOfResponses(t *testing.T) {
+	const size = 2 * smallResponse
+	r := &responses{each: 4 * size, inAll: 6 * size, callers: map[string]int{}}
+	var sent []func()
+	for i, want := range []int{4, 3, 2, 1, 1} { // of one caller beside so many others
+		got := 0
+		for ; ; got++ {
+			taken, err := r.take(fmt.Sprint("caller ", i), size)
+			if err != nil {
+				break
+			}
+			sent = append(sent, taken)
+		}
+		if got != want {
+			t.Errorf("caller %d has room for %d responses, want %d", i, got, want)
+		}
+	}
+	for _, taken := range sent {
+		taken()
+	}
+	must.Succeed(t, r.counted())
+}
+
 // I14: a caller that does not take its responses makes the server hold its share of bytes, and costs others none of theirs. Nothing is
 // counted of responses that were taken, were given up, or whose connection has closed.
 func TestI14UntakenResponsesHaveABudget(t *testing.T) {

@@ -16,10 +16,11 @@
 //
 // Rules:
 //
-//   - Without an endpoint there are no spans: Start is one lookup and allocates nothing. A span uses its parent's provider, so packages
-//     need no option.
+//   - Without an endpoint there are no spans: Start is one lookup and allocates nothing: TestFlags, TestOffIsFree,
+//     TestASpanIsNotAskedForBelowOneThatIsNotSampled. A span uses its parent's provider, so packages need no option:
+//     TestAdoptOutlivesTheCaller.
 //   - A span contains names of objects, outcomes and reasons. It contains no claim key (only its hash), user, token, error message or part
-//     of a body.
-//   - A caller's traceparent is continued, but not its baggage.
+//     of a body: TestEndKeepsTheReasonAndNotTheMessage, TestACallIsOneTraceAcrossProcesses of e2e/federation.
+//   - A caller's traceparent is continued, but not its baggage: TestUnaryContinuesTheCallersTrace.
 //   - otelgrpc is not used; because REST calls have no gRPC connection, and spans of streams would last for days.
 package telemetry

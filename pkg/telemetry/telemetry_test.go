@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -105,6 +106,9 @@ func call(t *testing.T, provider trace.TracerProvider, method string, md metadat
 	ctx := metadata.NewIncomingContext(t.Context(), md)
 	_, err := Unary(provider)(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(ctx context.Context, _ any) (any, error) {
 		seen = trace.SpanContextFromContext(ctx)
+		if got := baggage.FromContext(ctx); got.Len() > 0 {
+			t.Errorf("the call has the caller's baggage %v", got)
+		}
 		return nil, errors.New("broken")
 	})
 	if err == nil {

@@ -15,11 +15,15 @@
 // # Rules
 //
 //   - Ingress is open only for the worker's hooks and checks; exec, logs and ports go through the kubelet. Egress is open only for listed
-//     destinations. A further NetworkPolicy opens more.
+//     destinations: TestI14SandboxesReachWhatIsListed, TestNames, TestI14_TheNetworkOfASandboxIsClosed of e2e/kubelet. A further
+//     NetworkPolicy opens more.
+//   - A pool's first Pods wait for its policy. The policy is kept, and is written only if it differs: TestI14RolesOfNamespaces of package
+//     runner.
 //   - The Pod of a sandbox whose claim has denyEgress has a label that excludes it from the opening policy. The CNI needs a moment to see
-//     it.
-//   - An invalid annotation opens nothing, and the condition says which item is invalid and what is valid. Pods keep running (I6).
-//   - Addresses of cloud metadata services are cut out of wider blocks. Blocks of such addresses alone must be in the SandboxTemplate too;
-//     because cluster administrators write that.
-//   - The annotation is bounded: 4 KiB, 64 items, 8 ports an item (I14).
+//     it: TestI14SandboxesReachWhatIsListed.
+//   - An invalid annotation opens nothing, and the condition says which item is invalid and what is valid. Pods keep running (I6):
+//     TestParseEgressRefuses, TestI14RolesOfNamespaces of package runner.
+//   - Addresses of cloud metadata services are cut out of wider blocks: TestI14SandboxesReachWhatIsListed, FuzzParseEgress. Blocks of such
+//     addresses alone must be in the SandboxTemplate too; because cluster administrators write that: TestRestrict.
+//   - The annotation is bounded: 4 KiB, 64 items, 8 ports an item (I14): TestParseEgressRefuses, FuzzParseEgress.
 package netpolicy

@@ -11,9 +11,13 @@
 //
 // # Rules
 //
-//   - A segment describes an Env as it is when the segment is built. Marks are a set of Envs; because a queue of events has no bound (I10).
-//   - An Env has no segment only if the synced cache lacks it (I5). An Env without a local member has one; because the hub sends foreign
-//     segments for it.
-//   - Without an autoscaler no pool can grow.
-//   - A pool without an Env is the one member of an Env of its name, unless that Env exists. Another controller's pool is Inconsistent.
+//   - A segment describes an Env as it is when the segment is built. Marks are a set of Envs; because a queue of events has no bound (I10):
+//     TestI10MarksAreASetOfEnvs.
+//   - An Env has no segment only if the synced cache lacks it (I5): TestI5AnEnvThatCannotBeReadIsNotGone. An Env without a local member has
+//     one; because the hub sends foreign segments for it: TestDescribe.
+//   - What a namespace's editors write fits into a segment: TestI14WhatANamespaceEditorWritesFitsIntoASegment.
+//   - A member shows what the autoscaler expects: TestDescribeMemberTellsTheOutlook. Without an autoscaler no pool can grow:
+//     TestWithoutAnAutoscalerNoPoolGrows.
+//   - A pool without an Env is the one member of an Env of its name, unless that Env exists: TestAWorker of package runner,
+//     TestStandInSaysWhatAPoolWaitsFor. Another controller's pool is Inconsistent: TestDescribe.
 package segments
