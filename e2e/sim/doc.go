@@ -18,11 +18,15 @@
 // The checks read a journal of each etcd:
 //
 //   - I1: no Pod or container is given to two callers.
-//   - I2: responses for a key are linearizable (package history); it has one sandbox; other Pods with it end.
+//   - I2: responses for a key are linearizable (porcupine, history_test.go); it has one sandbox; other Pods with it end.
 //   - I4: all views equal the owners', and these the clusters' contents.
 //   - I5: nothing removed comes back; nothing is removed because its owner was not heard.
 //   - I6: a sandbox lives until a caller ends it or its idle timeout passes.
 //   - After the heal, every claim and release gets a response, and what was released ends.
+//
+// The model of keys is not that of e2e/history; because callers also repeat keys with other parameters and cancel unknown keys, and because
+// the journal, not the model, says whether a sandbox may end without a call. Calls are ordered by a counter; because the bubble's clock
+// stands still while they run.
 //
 // A seed fixes all but Go's scheduler: a failure may need a few runs.
 //
