@@ -46,9 +46,12 @@
 // Rules:
 //
 //   - Any other dispatch waits for its context; because a claim with a key stays with its cluster.
-//   - If the caller of a claim without a key left, or the response was lost (orphans.go: the worker reports it again), the hub releases the
-//     sandbox, or its first-activity timeout ends it. The other replicas are told which calls the end of a stream left open, and which
-//     sandboxes it could not release; because the worker may attach there: TestACallThatAnotherReplicaLostIsReleased.
+//   - If the caller of a claim without a key left, or the response was lost, the hub releases the sandbox (orphans.go). It learns the id
+//     from the worker, which reports the response again; because the worker does not know whether a caller got it. Without that, the
+//     sandbox would hold its Pod until its first-activity timeout, 5 min by default, as it does after a restart of the hub:
+//     TestASandboxThatWasLostWithItsStreamIsReleased, TestAReleaseIsOwedUntilItIsConfirmed.
+//   - The other replicas are told which calls the end of a stream left open, and which sandboxes it could not release; because the worker
+//     may attach there: TestACallThatAnotherReplicaLostIsReleased.
 //   - A worker with a new certificate attaches again. New calls wait for that (renewPatience). Calls that the end of the old stream
 //     interrupted are sent again if they may be carried out twice: TestACallThatARenewalCutsIsSentAgain. At most a quarter of the clusters
 //     renew at a time, because a claim that finds all of them between two streams has nowhere to go: TestClustersRenewInTurn.

@@ -32,6 +32,9 @@
 //     that is not lower. A process that cannot read the number ends; because 0 would look older: TestIncarnation.
 //   - A leader closes its stream to the hub before it stops serving, within 3 s: waiting claims go elsewhere, writes under way get their
 //     answers, new calls get a stale session: TestAnOrderlyEndLosesNoAnswer.
+//   - A claim without a key whose answer may be lost with its stream is named in the next Hello, until the hub acknowledges a later
+//     heartbeat; because only the hub knows whether a caller got the sandbox (orphans.go of package attach). Without that, a lost sandbox
+//     would hold its Pod until its first-activity timeout, 5 min by default: TestAnAnswerThatMayBeLostIsNamedAgain.
 //   - A redirected stream ends when its calls have ended, or after 2 s; then the worker dials another replica:
 //     TestARedirectedStreamEndsAfterItsCalls.
 //   - I8: only Ready waits for the hub. Without a hub, the agent needs only the API server: TestI8WithoutAHub.

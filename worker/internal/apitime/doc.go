@@ -21,6 +21,9 @@
 //
 // # Across leaders
 //
+// Without the handover, the next leader would take a step for time that has passed: after a step of ten minutes forward, it would end
+// sandboxes, drop ended records and remove idle Pods ten minutes too early; after a step back, too late.
+//
 // The Lease carries a leader's steps, the API server's clock, its wall clock and its machine's uptime to the next process: TestI11Inherit.
 // The time without a worker is
 //
