@@ -11,9 +11,10 @@
 //	dispatch.go
 //	reach.go           tunnels
 //	hello.go           a stream's first message
+//	identity.go        the certificate of a stream, and its renewal
 //	ended.go           terminal records
-//	outbox.go          builds reports
 //	reporting.go       when reports are sent
+//	outbox.go          builds reports
 //	segments.go        this cluster's segments, for the local API
 //	agent.go
 //	foreign.go         messages about other clusters
@@ -21,6 +22,7 @@
 //	shutdown.go
 //	redirect.go        moves to another replica of the hub
 //	restored.go        a restored etcd
+//	decide.go          whether the incarnation is raised (pure)
 //	incarnation.go
 //	ledger.go          the revision of the hub's ledger
 //	allotted.go        whether the hub limits growth

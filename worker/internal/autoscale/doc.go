@@ -8,6 +8,16 @@
 // It runs on the leader, and reconciles whole Envs, because groups share ceilings. It decides after each change, when time changes a
 // decision, and every 10 s. It decides at most every 250 ms, except for a first claim.
 //
+//	reconciler.go  when an Env is decided, and the steps
+//	act.go         replicas, and marks on idle Pods
+//	report.go      status.autoscaling, the annotation, Events
+//	gather.go      the input of a decision
+//	outlook.go     whether a pool can grow, for the agent
+//	memory.go      what is kept between reconciles
+//	metrics.go
+//
+// # Rules
+//
 //   - Only package pool deletes Pods. This package marks idle Pods and lowers replicas after their window; a claim clears the mark. If it
 //     comes after that, replicas are raised again; the pool waits 10 s for this: TestAMarkedPodThatIsClaimedIsKept,
 //     TestReplicasAreRaisedAgainForPodsClaimedLate.

@@ -5,6 +5,17 @@
 // In: records of ended sandboxes, as in the public API. Out: records by id, by claim key and in pages. By default a record is kept for
 // seven days, or until there are 100,000 newer ones (I10).
 //
+//	history.go  records by id and by key, and those that the hub lacks
+//	writer.go   writes in batches, and the sweep
+//	query.go    pages of records
+//	peers.go    which replicas copy from each other
+//	session.go  one stream between two replicas
+//	copies.go   records that another replica lacks
+//	index.go    the notes in memory
+//	metrics.go
+//
+// # Rules
+//
 //   - Keep returns nil only if the record is on disk; because the caller then removes the sandbox from its Pod:
 //     TestKeptRecordsSurviveAPowerCut.
 //   - A sandbox's first record stays; later ones change nothing.

@@ -6,6 +6,12 @@
 // In: a Store (the Secret atoll-worker-identity, or a directory), the file of an invitation, and what the hub sends over the link. Out: a
 // link.Source, for the link and between the worker's replicas.
 //
+//	renew.go     the next certificate, and new CAs
+//	join.go      the first certificate, by an invitation
+//	identity.go  the certificate in use, on the leader and on the other replicas
+//	store.go     the Secret, or a directory
+//	metrics.go
+//
 // # Joining
 //
 //   - The key is stored before the first request; because an invitation is bound to the key that used it first, and a worker that has

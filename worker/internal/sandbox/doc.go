@@ -5,6 +5,26 @@
 //
 // In: a Pod and a time. Out: a typed decision, or the bytes of one JSON patch.
 //
+//	claim.go        from idle to claimed
+//	transitions.go  start, release, failure, and back to idle
+//	record.go       a Pod as a sandbox of the public API
+//	diagnose.go     why a Pod does not serve
+//	content.go      images, container and resources, for a record
+//	pause.go        pause and resume
+//	outcome.go      what the kubelet reports of a sandbox, and how it ended
+//	recycle.go      whether a Pod may return to idle
+//	residue.go      what a swap of the image leaves in a Pod
+//	claimable.go    whether a Pod can be claimed
+//	lifetime.go     timeouts, activity, preparation
+//	idle.go         idle time, and marks for scale-down
+//	state.go        labels and annotations into a State
+//	backoff.go      restarts that the kubelet delays
+//	env.go          the Env of a Pod or pool
+//	labels.go       id, phase and pool, whatever users edited
+//	image.go
+//	patch.go        writes a JSON patch
+//	parse.go
+//
 //	idle ──claim──▶ running            the image is right
 //	idle ──claim──▶ starting ──start──▶ running     the image is swapped, or hooks run
 //	starting, running ──release──▶ stopping ──idle──▶ idle   reset; a caller's release deletes a Pod that is replaced

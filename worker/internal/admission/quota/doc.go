@@ -2,14 +2,20 @@
 
 // Package quota is an admission plugin that limits what a team may hold in this cluster, over all its pools.
 //
-// In: the ConfigMap atoll-team-quotas of the worker's namespace (limits.go, source.go), pools and Envs (gather.go). Out: a Verdict
-// (decide.go, pure). The label scheduling.navix.sh/team of a pool is its team; pools without it have no limit.
+// In: the ConfigMap atoll-team-quotas of the worker's namespace, pools and Envs. Out: a Verdict. The label scheduling.navix.sh/team of a
+// pool is its team; pools without it have no limit.
 //
 //	data:
 //	  ml: |                # the team; _default is for all teams without an entry
 //	    maxReplicas: 40    # Pods, idle ones included
 //	    cpu: "80"          # sum of the Pods' requests
 //	    memory: 256Gi      # what is left out is not limited
+//
+//	quota.go   the plugin: its lock and its reservations
+//	gather.go  what pools and frozen members hold
+//	decide.go  (pure)
+//	source.go  follows the ConfigMap
+//	limits.go  reads an entry
 //
 // # Rules
 //
