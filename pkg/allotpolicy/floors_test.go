@@ -91,9 +91,9 @@ func TestFloors(t *testing.T) {
 
 // The equal part of minReplicas counts as need: a cluster gives room back for that of another.
 func TestFloorsAreNeed(t *testing.T) {
-	holds := allotments.Holding{Present: true, Max: 6, Min: 4}
-	before := allotments.Book{Max: 6, Min: 4, Shares: map[string]allotments.Share{"a": {Room: 6, Most: 6}, "b": {}}}
-	got := before.Divide(map[string]allotments.Holding{"a": holds, "b": holds}, allotments.Others{}, nil)
+	holds := allotpolicy.Holding{Present: true, Max: 6, Min: 4}
+	before := allotpolicy.Record{Max: 6, Min: 4, Shares: map[string]allotpolicy.Share{"a": {Room: 6, Most: 6}, "b": {}}}
+	got := before.Divide(map[string]allotpolicy.Holding{"a": holds, "b": holds}, allotpolicy.Others{}, nil)
 	if room := got.Shares["a"].Room; room != 3 {
 		t.Errorf("a's room is %d while b has none for its part of minReplicas, want 3: %v", room, got)
 	}
