@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +25,9 @@ import (
 )
 
 const (
-	firstOutputs = 12        // sandboxes of a leg
-	fileSize     = 100 << 20 // bytes of the file that is moved
+	firstOutputs    = 8         // sandboxes of a leg
+	firstOutputRate = 2.0       // a second; because each takes a tenth of a second, and processes are started
+	fileSize        = 100 << 20 // bytes of the file that is moved
 )
 
 // agentsWorld is what the arms of the part agents share.
@@ -35,7 +37,9 @@ type agentsWorld struct {
 	atoll *stack.Stack
 	hub   *stack.Client
 	e2b   *e2bwire.Client
-	held  []string // ids of sandboxes of the leg
+
+	mu   sync.Mutex
+	held []string // ids of sandboxes of the leg
 }
 
 // agents measures what an agent's author waits for, by the calls of E2B's SDK: a command's first output from the create on, a file, and
@@ -61,6 +65,13 @@ func (b *bench) agents(ctx context.Context, add func(...result)) error {
 	return errors.Join(w.firstOutput(ctx, add), w.files(ctx, add), w.port(ctx, add))
 }
 
+// hold adds a sandbox to those that refill releases.
+func (w *agentsWorld) hold(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = append(w.held, id)
+}
+
 // refill releases the sandboxes of the last leg and waits until the pool is full.
 func (w *agentsWorld) refill(ctx context.Context) error {
 	for _, id := range w.held {
@@ -80,11 +91,11 @@ func (w *agentsWorld) refill(ctx context.Context) error {
 
 func (w *agentsWorld) firstOutput(ctx context.Context, add func(...result)) error {
 	one := func(name string, get func(ctx context.Context) (id string, err error)) arm {
-		return loaded(name, w.refill, func(ctx context.Context, _ uint64) load.Result {
-			return load.Closed(ctx, firstOutputs, 1, func(ctx context.Context, _ int) error {
+		return loaded(name, w.refill, func(ctx context.Context, seed uint64) load.Result {
+			return load.Open(ctx, firstOutputs, firstOutputRate, seed, func(ctx context.Context, _ int) error {
 				id, err := get(ctx)
 				if id != "" {
-					w.held = append(w.held, id)
+					w.hold(id)
 				}
 				return err
 			})
@@ -151,7 +162,7 @@ func (w *agentsWorld) files(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	w.held = append(w.held, sandbox.ID)
+	w.hold(sandbox.ID)
 	found, err := w.hub.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: sandbox.ID})
 	if err != nil {
 		return err

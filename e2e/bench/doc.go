@@ -23,7 +23,10 @@
 //
 // How it measures:
 //
-//   - Latency is open-loop (package load); a failed request counts as the slowest.
+//   - Latency of requests is open-loop (package load); a failed request counts as the slowest. Where a result names no rate, it is so low
+//     that requests rarely overlap: a second 2 first outputs, 50 requests to a port; of kubectl 40 objects, 5 lists, 20 changes.
+//   - A closed loop measures a rate, no latency: ceiling, throughput, several callers of a port, bytes a second of a file or a connection.
+//   - Events come one at a time, each timed from its start: saturation, fanout, recovery, a killed replica, an Env's change.
 //   - A comparison has ten interleaved pairs (ABBA). The median of their ratios is judged; the 95 % interval (order statistics) is shown.
 //   - If others use a tenth of the machine, only counts (writes, bytes, stray claims) are judged.
 //   - -quick takes minutes and judges only counts.

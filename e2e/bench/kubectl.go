@@ -29,11 +29,14 @@ import (
 )
 
 const (
-	proxyGets    = 200 // requests of a leg for one object
-	proxyLists   = 10  // and for all of them
-	proxyChanges = 50
-	proxyObjects = 500
-	proxyBytes   = 2000 // of each object
+	proxyGets       = 60   // requests of a leg for one object
+	proxyGetRate    = 40.0 // a second; because each takes a few milliseconds
+	proxyLists      = 8    // and for all of them
+	proxyListRate   = 5.0
+	proxyChanges    = 30
+	proxyChangeRate = 20.0
+	proxyObjects    = 500
+	proxyBytes      = 2000 // of each object
 )
 
 // kubectl measures the API server of a cluster through hub, link and worker, beside direct access. All are on one machine: what is shown
@@ -57,7 +60,7 @@ func (b *bench) kubectl(ctx context.Context, add func(...result)) error {
 	}
 	for _, figure := range []struct {
 		name string
-		leg  func(context.Context, typedv1.ConfigMapInterface) (load.Result, error)
+		leg  func(ctx context.Context, objects typedv1.ConfigMapInterface, seed uint64) (load.Result, error)
 	}{
 		{"one object of 2 kB", getLeg}, {"a list of 500 objects of 2 kB", listLeg}, {"from a change to its event in a watch", watchLeg},
 	} {
@@ -68,8 +71,8 @@ func (b *bench) kubectl(ctx context.Context, add func(...result)) error {
 			if err != nil {
 				return arm{}, fmt.Errorf("building a client: %w", err)
 			}
-			return arm{name: name, run: func(ctx context.Context, _ uint64) (leg, error) {
-				result, err := figure.leg(ctx, client.CoreV1().ConfigMaps(namespace))
+			return arm{name: name, run: func(ctx context.Context, seed uint64) (leg, error) {
+				result, err := figure.leg(ctx, client.CoreV1().ConfigMaps(namespace), seed)
 				return leg{Result: result}, err
 			}}, nil
 		}
@@ -141,15 +144,15 @@ func (b *bench) newProxied(ctx context.Context) (*plane.Plane, *restclient.Confi
 	}, err
 }
 
-func getLeg(ctx context.Context, objects typedv1.ConfigMapInterface) (load.Result, error) {
-	return load.Closed(ctx, proxyGets, 1, func(ctx context.Context, i int) error {
+func getLeg(ctx context.Context, objects typedv1.ConfigMapInterface, seed uint64) (load.Result, error) {
+	return load.Open(ctx, proxyGets, proxyGetRate, seed, func(ctx context.Context, i int) error {
 		_, err := objects.Get(ctx, "object-"+strconv.Itoa(i), metav1.GetOptions{})
 		return err
 	}), nil
 }
 
-func listLeg(ctx context.Context, objects typedv1.ConfigMapInterface) (load.Result, error) {
-	return load.Closed(ctx, proxyLists, 1, func(ctx context.Context, _ int) error {
+func listLeg(ctx context.Context, objects typedv1.ConfigMapInterface, seed uint64) (load.Result, error) {
+	return load.Open(ctx, proxyLists, proxyListRate, seed, func(ctx context.Context, _ int) error {
 		list, err := objects.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) < proxyObjects {
 			err = fmt.Errorf("the list has %d objects", len(list.Items))
@@ -158,9 +161,10 @@ func listLeg(ctx context.Context, objects typedv1.ConfigMapInterface) (load.Resu
 	}), nil
 }
 
-// watchLeg changes an object and waits for the event of it.
-func watchLeg(ctx context.Context, objects typedv1.ConfigMapInterface) (load.Result, error) {
-	const name = "object-0"
+// watchLeg changes an object and waits for the event of it. Each change has a number, by which its event is known; because a change may
+// begin before the one before it has come.
+func watchLeg(ctx context.Context, objects typedv1.ConfigMapInterface, seed uint64) (load.Result, error) {
+	const name, key = "object-0", "number"
 	object, err := objects.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return load.Result{}, fmt.Errorf("reading an object: %w", err)
@@ -169,24 +173,43 @@ func watchLeg(ctx context.Context, objects typedv1.ConfigMapInterface) (load.Res
 	if err != nil {
 		return load.Result{}, fmt.Errorf("watching an object: %w", err)
 	}
-	defer events.Stop()
-	return load.Closed(ctx, proxyChanges, 1, func(ctx context.Context, i int) error {
-		object.Data["number"] = strconv.Itoa(i)
-		if object, err = objects.Update(ctx, object, metav1.UpdateOptions{}); err != nil {
+	object.ResourceVersion = "" // a change replaces whatever is there
+	came, ended := make([]chan struct{}, proxyChanges), make(chan struct{})
+	for i := range came {
+		came[i] = make(chan struct{}, 1)
+	}
+	go func() {
+		defer close(ended)
+		for event := range events.ResultChan() {
+			seen, ok := event.Object.(*corev1.ConfigMap)
+			if !ok {
+				continue
+			}
+			if i, err := strconv.Atoi(seen.Data[key]); err == nil && i < len(came) {
+				select {
+				case came[i] <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	defer func() {
+		events.Stop()
+		<-ended
+	}()
+	return load.Open(ctx, proxyChanges, proxyChangeRate, seed, func(ctx context.Context, i int) error {
+		changed := object.DeepCopy()
+		changed.Data[key] = strconv.Itoa(i)
+		if _, err := objects.Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		for {
-			select {
-			case event, ok := <-events.ResultChan():
-				if !ok {
-					return io.ErrUnexpectedEOF
-				}
-				if seen, ok := event.Object.(*corev1.ConfigMap); ok && seen.ResourceVersion == object.ResourceVersion {
-					return nil
-				}
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), errors.New("no event came"))
-			}
+		select {
+		case <-came[i]:
+			return nil
+		case <-ended:
+			return io.ErrUnexpectedEOF
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), errors.New("no event came"))
 		}
 	}), nil
 }

@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	webRequests  = 2000 // requests of a leg through a port
-	webCallers   = 4    // at once, each on a connection of its own
-	smallRequest = 1.5  // what a request may cost, beside one through kubectl port-forward
+	pacedRequests = 120  // of a leg whose latency is measured
+	pacedRate     = 50.0 // a second; because each takes one or two milliseconds
+	smallRequest  = 1.5  // what a request may cost, beside one through kubectl port-forward
+	webRequests   = 2000 // of a leg whose rate is measured
+	webCallers    = 4    // at once, each on a connection of its own
 )
 
 // port makes requests to a web server in a sandbox: through the hub; through kubectl port-forward; and through that behind a reverse proxy,
@@ -35,7 +37,7 @@ func (w *agentsWorld) port(ctx context.Context, add func(...result)) error {
 	if err != nil {
 		return err
 	}
-	w.held = append(w.held, sandbox.GetId())
+	w.hold(sandbox.GetId())
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening as the sandbox: %w", err)
@@ -69,30 +71,37 @@ func (w *agentsWorld) port(ctx context.Context, add func(...result)) error {
 		w.atoll.HubEndpoint().URL()+"/v1/sandboxes/"+sandbox.GetId()+"/ports/"+port+"/", "http://"+forwarded, "http://"+proxied), w.refill(ctx))
 }
 
-// portLegs compares the three ways to a port.
+// portLegs compares the three ways to a port: by the latency at a low rate, and by the rate of several callers.
 func (w *agentsWorld) portLegs(ctx context.Context, add func(...result), hub, forwarded, proxied string) error {
-	requests := func(name, url string, callers int) arm {
-		return loaded(name, nil, func(ctx context.Context, _ uint64) load.Result {
-			through := &http.Transport{MaxIdleConnsPerHost: callers}
-			defer through.CloseIdleConnections()
-			return load.Closed(ctx, webRequests, callers, func(ctx context.Context, _ int) error { return getOnce(ctx, through, url) })
-		})
-	}
-	for _, callers := range []int{1, webCallers} {
-		legs, err := w.bench.interleave(ctx, fmt.Sprintf("port, %d callers", callers), w.bench.size.pairs,
-			requests("hub", hub, callers), requests("port-forward", forwarded, callers), requests("port-forward and proxy", proxied, callers))
-		if err != nil {
-			return err
+	arms := func(send sender) []arm {
+		to := func(name, url string) arm {
+			return loaded(name, nil, func(ctx context.Context, seed uint64) load.Result {
+				through := &http.Transport{MaxIdleConnsPerHost: webCallers}
+				defer through.CloseIdleConnections()
+				return send(ctx, seed, func(ctx context.Context, _ int) error { return getOnce(ctx, through, url) })
+			})
 		}
-		if callers == 1 {
-			add(compare("a small request to a port, p50, beside kubectl port-forward", "ms", quantile(0.5), legs[0], legs[1]).atMost(smallRequest),
-				compare("a small request to a port, p50, beside kubectl port-forward behind a proxy", "ms", quantile(0.5), legs[0], legs[2]))
-			continue
-		}
-		add(compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward", callers), "1/s", rate, legs[0], legs[1]),
-			compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward behind a proxy", callers), "1/s", rate,
-				legs[0], legs[2]))
+		return []arm{to("hub", hub), to("port-forward", forwarded), to("port-forward and proxy", proxied)}
 	}
+	legs, err := w.bench.interleave(ctx, fmt.Sprintf("port, %g requests a second", pacedRate), w.bench.size.pairs,
+		arms(func(ctx context.Context, seed uint64, do load.Operation) load.Result {
+			return load.Open(ctx, pacedRequests, pacedRate, seed, do)
+		})...)
+	if err != nil {
+		return err
+	}
+	add(compare("a small request to a port, p50, beside kubectl port-forward", "ms", quantile(0.5), legs[0], legs[1]).atMost(smallRequest),
+		compare("a small request to a port, p50, beside kubectl port-forward behind a proxy", "ms", quantile(0.5), legs[0], legs[2]))
+	legs, err = w.bench.interleave(ctx, fmt.Sprintf("port, %d callers", webCallers), w.bench.size.pairs,
+		arms(func(ctx context.Context, _ uint64, do load.Operation) load.Result {
+			return load.Closed(ctx, webRequests, webCallers, do)
+		})...)
+	if err != nil {
+		return err
+	}
+	add(compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward", webCallers), "1/s", rate, legs[0], legs[1]),
+		compare(fmt.Sprintf("requests of %d callers to a port, beside kubectl port-forward behind a proxy", webCallers), "1/s", rate,
+			legs[0], legs[2]))
 	return nil
 }
 
