@@ -28,7 +28,8 @@ type fault struct {
 	inject func(ctx context.Context, s *scenario) error
 	// ends are the reasons why a worker may exit, to be restarted.
 	ends []string
-	// loses marks faults that lose responses of a stream that continues: a claim without a key may then leave a sandbox.
+	// loses marks faults that lose responses of a stream that continues, or repeat its calls: a claim without a key may leave a sandbox for
+	// each of these.
 	loses bool
 	// hubs says of how many replicas the hub is.
 	hubs hubs

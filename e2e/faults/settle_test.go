@@ -18,6 +18,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -32,23 +33,52 @@ func (l *load) giveBack(ctx context.Context) {
 const straysAfter = 45 * time.Second
 
 // wantNoOther returns an error if a sandbox is left after all have been released. Where a program died or a response was lost, one
-// without a key may be an orphan that no first-activity timeout ends: it is released here, and counted.
-func (l *load) wantNoOther(ctx context.Context, orphans bool) error {
+// without a key may be an orphan that no first-activity timeout ends: it is released here, and counted. orphans returns how many there may
+// be. It is called late; because a call that was repeated may have waited for its Pod.
+func (l *load) wantNoOther(ctx context.Context, orphans func(context.Context) (int64, error)) error {
 	left := func(ctx context.Context) error {
 		live, err := l.world.live(ctx)
 		return errors.Join(err, wait.If(len(live) == 0, "held by no caller: "+strings.Join(describe(live), "; ")))
 	}
 	err := wait.Until(ctx, straysAfter, "all sandboxes to be gone", left)
-	if err != nil && orphans {
+	if err == nil {
+		return nil
+	}
+	most, unknown := orphans(ctx)
+	if unknown == nil && most > 0 {
 		if err := l.reap(ctx, 0); err != nil {
 			return err
 		}
 		err = wait.Until(ctx, straysAfter, "all sandboxes with keys to be gone", left)
+		if n := l.unacknowledged.Load(); n > most {
+			err = errors.Join(err, fmt.Errorf("%d sandboxes without a key were held by no caller, and %d responses to claims were lost", n, most))
+		}
 	}
-	if err != nil {
+	if err = errors.Join(err, unknown); err != nil {
 		l.clear(ctx)
 	}
 	return err
+}
+
+// undelivered returns how many responses to claims the workers have given that no hub took: they were lost, or their dispatch came twice.
+// Each may be of an orphan, even if its claim was served elsewhere meanwhile; while all programs live, nothing else leaves one. Claims with
+// a key count as well; because programs do not count them apart.
+func (w *world) undelivered(ctx context.Context) (n int64, err error) {
+	count := func(program, series string) int64 {
+		text, failed := w.Metrics(ctx, program)
+		err = errors.Join(err, failed)
+		_, after, _ := strings.Cut(text, "\n"+series+`{call="claim",outcome="done"} `)
+		var value float64
+		_, _ = fmt.Sscan(after, &value) // a series appears with its first claim
+		return int64(value)
+	}
+	for _, cluster := range clusters {
+		n += count(cluster, "atoll_worker_hub_dispatches_total")
+	}
+	for i := range max(1, len(w.Hubs())) {
+		n -= count(stack.MetricsName(i), "atoll_hub_dispatch_seconds_count")
+	}
+	return n, err
 }
 
 // clear ends all sandboxes, so that a failure here does not fail the next run as well.
