@@ -60,11 +60,12 @@ LANES       ?= 2
 SUITES      ?= $(SUITES_0) $(SUITES_1) $(SUITES_2)
 ALLSUITES    = $(SUITES_0) $(SUITES_1) $(SUITES_2) $(ATTACKS)
 
-# What rotation runs, by the number of a commit: a third of the suites, three faults, so that nine commits in a row see all 25, one of
-# replicas and ten attacks; and simulations with the seed of a day. A shallow clone cannot count, and takes the commit's hash.
+# What rotation runs: by the hash of a commit a third of the suites, two faults, one of replicas and ten attacks; by the day one more fault
+# and the seeds. The number of a commit would draw the same again and again: many commits land at a time, and strides share factors with 25,
+# 5 or 3.
 DAY         ?= $(shell date +%Y%m%d)
-COMMIT      ?= $(shell if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then printf '%d' "0x$$(git rev-parse --short=7 HEAD)"; else git rev-list --count HEAD; fi)
-ROTATED      = $(shell for i in 0 1 2; do echo $$(( ($(COMMIT) * 3 + i) % 25 + 1 )); done | paste -sd,)
+COMMIT      ?= $(shell printf '%d' "0x$$(git rev-parse --short=7 HEAD)")
+ROTATED      = $(shell for n in $(DAY) $$(( $(COMMIT) * 2 )) $$(( $(COMMIT) * 2 + 1 )); do echo $$(( n % 25 + 1 )); done | sort -nu | paste -sd,)
 REPLICATED   = $(shell echo $$(( $(COMMIT) % 5 + 31 )))
 THIRD        = $(SUITES_$(shell echo $$(( $(COMMIT) % 3 ))))
 
@@ -171,7 +172,7 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
-rotation: planes ## A third of the suites, four faults, one with several hubs, and ten attacks that change with the commit (COMMIT), and simulations with the seed of the day (DAY)
+rotation: planes ## A third of the suites, two faults, one with several hubs, and ten attacks by the commit (COMMIT), and one fault and simulations by the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(THIRD), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
 	$(MAKE) e2e SUITES='$(THIRD)' || $(MAKE) e2e SUITES='$(THIRD)' LANES=1
