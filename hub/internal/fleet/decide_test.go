@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/pkg/router"
+	"navix.sh/atoll/pkg/segment"
 )
 
 func TestDecideHello(t *testing.T) {
@@ -26,6 +27,9 @@ func TestDecideHello(t *testing.T) {
 		"quarantined": {helloFacts{protocol: 1, uid: "u", registeredUID: "u", quarantined: true,
 			hello: streamID{"a", 9, 1}}, RefusedQuarantined},
 		"taken and quarantined":                 {helloFacts{protocol: 1, uid: "v", registeredUID: "u", quarantined: true}, IdentityMismatch},
+		"forgotten":                             {helloFacts{protocol: 1, uid: "u", registeredUID: "u", forgotten: true}, RefusedForgotten},
+		"the name is revoked, another uid":      {helloFacts{protocol: 1, uid: "v", registeredUID: "u", revoked: true}, RefusedForgotten},
+		"the certificate is revoked":            {helloFacts{protocol: 1, uid: "u", keyRevoked: true, revoked: true}, RefusedRevoked},
 		"reconnect":                             {registered(streamID{"a", 1, 2}, streamID{"a", 1, 1}, true), None},
 		"late attempt of the same term":         {registered(streamID{"a", 1, 1}, streamID{"a", 1, 2}, false), OlderStream},
 		"the same attempt again":                {registered(streamID{"a", 1, 2}, streamID{"a", 1, 2}, true), OlderStream},
@@ -37,6 +41,67 @@ func TestDecideHello(t *testing.T) {
 	for name, c := range cases {
 		if got := decideHello(c.facts); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestDecideRelayed(t *testing.T) {
+	relayed := func(stream, last streamID, highest uint64) relayedFacts {
+		return relayedFacts{uid: "u", registeredUID: "u", stream: stream, last: last, highest: highest, attached: true}
+	}
+	direct := func(f relayedFacts) relayedFacts { f.direct = true; return f }
+	ended := func(f relayedFacts) relayedFacts { f.attached = false; return f }
+	cases := map[string]struct {
+		facts relayedFacts
+		want  Refusal
+	}{
+		"registered at a peer alone":       {relayedFacts{uid: "u", unknown: true, stream: streamID{"a", 1, 1}}, None},
+		"the name was forgotten":           {relayedFacts{uid: "u", stream: streamID{"a", 1, 1}}, RefusedForgotten},
+		"the cluster was forgotten":        {relayedFacts{uid: "u", registeredUID: "u", forgotten: true}, RefusedForgotten},
+		"forgotten, and not known":         {relayedFacts{uid: "u", unknown: true, forgotten: true}, RefusedForgotten},
+		"no uid":                           {relayedFacts{unknown: true, stream: streamID{"a", 1, 1}}, IdentityMismatch},
+		"no uid for a registered name":     {relayedFacts{registeredUID: "u", stream: streamID{"a", 1, 1}}, IdentityMismatch},
+		"another uid":                      {relayedFacts{uid: "v", registeredUID: "u", stream: streamID{"a", 9, 1}}, IdentityMismatch},
+		"quarantined":                      {relayedFacts{uid: "u", registeredUID: "u", quarantined: true}, RefusedQuarantined},
+		"a later stream":                   {relayed(streamID{"a", 1, 2}, streamID{"a", 1, 1}, 1), None},
+		"the same stream, relayed again":   {relayed(streamID{"a", 1, 2}, streamID{"a", 1, 2}, 1), None},
+		"the same stream, which is direct": {direct(relayed(streamID{"a", 1, 2}, streamID{"a", 1, 2}, 1)), OlderStream},
+		"a later stream than the direct":   {direct(relayed(streamID{"a", 1, 3}, streamID{"a", 1, 2}, 1)), None},
+		"an earlier stream":                {relayed(streamID{"a", 1, 1}, streamID{"a", 1, 2}, 1), OlderStream},
+		"an earlier stream of one that ended": {ended(relayed(streamID{"a", 1, 1}, streamID{"a", 1, 2}, 1)),
+			OlderStream},
+		"an earlier incarnation than is known":      {ended(relayed(streamID{"b", 2, 1}, streamID{"a", 1, 2}, 3)), OlderStream},
+		"the highest incarnation that is known":     {relayed(streamID{"b", 3, 1}, streamID{"a", 1, 2}, 3), None},
+		"another term of the incarnation":           {relayed(streamID{"b", 1, 9}, streamID{"a", 1, 2}, 1), OlderStream},
+		"another term, once the last one has ended": {ended(relayed(streamID{"b", 1, 1}, streamID{"a", 1, 2}, 1)), None},
+	}
+	for name, c := range cases {
+		if got := decideRelayed(c.facts); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestDecideDeltas(t *testing.T) {
+	same := deltaFacts{known: true, acknowledgedTerm: "a", term: "a", acknowledged: segment.Order{Incarnation: 1, Sequence: 1},
+		order: segment.Order{Incarnation: 1, Sequence: 1}, acknowledgedDigest: 7, digest: 7}
+	if !decideDeltas(same) {
+		t.Errorf("deltas are refused for %+v", same)
+	}
+	for name, change := range map[string]func(*deltaFacts){
+		"not known":           func(f *deltaFacts) { f.known = false },
+		"recovering":          func(f *deltaFacts) { f.recovering = true },
+		"restored":            func(f *deltaFacts) { f.restored = true },
+		"suspects":            func(f *deltaFacts) { f.suspects = true },
+		"nothing reported":    func(f *deltaFacts) { f.acknowledged.Sequence, f.order.Sequence = 0, 0 },
+		"another term":        func(f *deltaFacts) { f.acknowledgedTerm = "b" },
+		"an earlier report":   func(f *deltaFacts) { f.order.Sequence = 2 },
+		"another incarnation": func(f *deltaFacts) { f.order.Incarnation = 2 },
+		"another content":     func(f *deltaFacts) { f.digest = 8 },
+	} {
+		f := same
+		if change(&f); decideDeltas(f) {
+			t.Errorf("%s: deltas are accepted for %+v", name, f)
 		}
 	}
 }
