@@ -4,15 +4,22 @@ package claim
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	federationv1 "navix.sh/atoll/api/federation/v1"
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/worker/internal/allowed"
+	"navix.sh/atoll/worker/internal/disposition"
 	"navix.sh/atoll/worker/internal/inventory"
 )
 
@@ -79,6 +86,68 @@ func TestAdmit(t *testing.T) {
 }
 
 // I2: what a claim of attempt 3 finds.
+// allowing returns the lists of a template that opens an image and a container to callers.
+func allowing(t *testing.T) allowed.Lists {
+	t.Helper()
+	lists, faults := allowed.TextsOf(map[string]string{
+		v1alpha1.AllowedImagesAnnotationKey: "registry.example/open:v1", v1alpha1.AllowedContainersAnnotationKey: "sidecar",
+	}).Read()
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return lists
+}
+
+func poolSpec() *v1alpha1.SandboxPoolSpec {
+	spec := &v1alpha1.SandboxPoolSpec{}
+	spec.IdleImage = "registry.example/idle:v1"
+	spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "registry.example/main:v1"}, {Name: "sidecar"}, {Name: "closed"}}
+	return spec
+}
+
+func TestImageOf(t *testing.T) {
+	const refused, fault = federationv1.Disposition_REFUSED, federationv1.Disposition_DONE
+	lists := allowing(t)
+	for asked, want := range map[string]struct {
+		image  string
+		failed bool
+		as     federationv1.Disposition
+	}{
+		"":                          {image: "registry.example/main:v1"},
+		"registry.example/main:v1":  {image: "registry.example/main:v1"},
+		"registry.example/idle:v1":  {image: "registry.example/idle:v1"},
+		"registry.example/open:v1":  {image: "registry.example/open:v1"},
+		"registry.example/other:v1": {failed: true, as: refused}, // another pool may allow it
+		"no:image:at all":           {failed: true, as: fault},   // it is invalid everywhere
+	} {
+		image, err := imageOf(asked, poolSpec(), lists)
+		if image != want.image || (err != nil) != want.failed || want.failed && disposition.Of(err) != want.as {
+			t.Errorf("%q: %q, %v (%s), want %+v", asked, image, err, disposition.Of(err), want)
+		}
+	}
+}
+
+func TestContainersOf(t *testing.T) {
+	lists := allowing(t)
+	for hooks, want := range map[string]string{
+		`{}`: "",
+		`{"postStartHooks": [{"exec": {"command": ["true"]}}, {"exec": {"command": ["true"], "container": "main"}}]}`: "",
+		`{"postStartHooks": [{"exec": {"command": ["true"], "container": "sidecar"}}]}`:                               "",
+		`{"postStartHooks": [{"http": {"port": 80}}]}`:                                                                "",
+		`{"postStartHooks": [{"exec": {"command": ["true"]}}, {"exec": {"command": ["true"], "container": "closed"}}]}`: "" +
+			`postStartHooks[1].exec.container: "closed" is not open to callers`,
+	} {
+		request := &sandboxv1.CreateSandboxRequest{}
+		must.Succeed(t, protojson.Unmarshal([]byte(hooks), request))
+		switch err := containersOf(request, poolSpec(), lists); {
+		case (err != nil) != (want != ""):
+			t.Errorf("%s: %v, want %q", hooks, err, want)
+		case err != nil && (!strings.Contains(err.Error(), want) || !disposition.Refused(err)):
+			t.Errorf("%s: %v (%s), want a refusal with %q", hooks, err, disposition.Of(err), want)
+		}
+	}
+}
+
 func TestDecideKey(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known known
