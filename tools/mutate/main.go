@@ -74,6 +74,7 @@ func run(only string, workers int, list bool) error {
 		if !match.MatchString(t.pkg) {
 			continue
 		}
+		fmt.Fprintf(os.Stderr, "mutate: changing %s (%s)\n", t.pkg, t.files)
 		r, err := unleash(tree, t, workers, list)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.pkg, err)
@@ -125,18 +126,19 @@ func printMutants(tree string, t target, r report, accepted map[mutant]string) (
 			bad++
 		}
 	}
+	wanted := fileNames(t.files)
 	for _, m := range slices.SortedFunc(maps.Keys(accepted), func(a, b mutant) int { return strings.Compare(a.String(), b.String()) }) {
-		if filepath.Dir(m.file) == t.pkg && !alive[m] {
+		if filepath.Dir(m.file) == t.pkg && wanted.MatchString(filepath.Base(m.file)) && !alive[m] {
 			fmt.Printf("%s (accepted, and does not live)\n", m)
 			bad++
 		}
 	}
 	if n := counts["RUNNABLE"]; n > 0 {
-		fmt.Printf("%s: %d mutants\n", t.pkg, n)
+		fmt.Printf("%s (%s): %d mutants\n", t.pkg, t.files, n)
 		return 0, nil
 	}
-	fmt.Printf("%s: %d killed, %d timed out, %d survived, %d not covered, %d accepted\n",
-		t.pkg, counts["KILLED"], counts["TIMED OUT"], counts["LIVED"], counts["NOT COVERED"], counts["accepted"])
+	fmt.Printf("%s (%s): %d killed, %d timed out, %d survived, %d not covered, %d accepted\n",
+		t.pkg, t.files, counts["KILLED"], counts["TIMED OUT"], counts["LIVED"], counts["NOT COVERED"], counts["accepted"])
 	return bad, nil
 }
 
@@ -207,9 +209,12 @@ done
 	return os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o755)
 }
 
+// fileNames returns what matches the names of a target's files.
+func fileNames(files string) *regexp.Regexp { return regexp.MustCompile("^(" + files + ")$") }
+
 // except lists the files below dir that are not to be mutated.
 func except(dir, files string) (not []string) {
-	wanted := regexp.MustCompile("^(" + files + ")$")
+	wanted := fileNames(files)
 	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		rel, relErr := filepath.Rel(dir, path)
 		if err == nil && relErr == nil && !e.IsDir() && strings.HasSuffix(rel, ".go") && !wanted.MatchString(rel) {
