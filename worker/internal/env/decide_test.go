@@ -102,6 +102,27 @@ func describeRefresh(d *datadriven.TestData, o *observation) string {
 	return b.String()
 }
 
+// TestDecideIntended: a difference is the Env's change only if the Env asks for something else than when the two matched.
+func TestDecideIntended(t *testing.T) {
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
+	member := &v1alpha1.EnvClusterMember{Name: "m"}
+	points := []snapshot.Drift{{What: snapshot.Replicas}}
+	for name, tc := range map[string]struct {
+		change func()
+		want   bool
+	}{
+		"as when the two matched":  {func() {}, false},
+		"the Env has changed":      {func() { env.Generation++ }, true},
+		"the snapshot has changed": {func() { member.Spec.Replicas++ }, true},
+	} {
+		o := &observation{Source: snapshot.Source{Env: env}, matched: map[string]asked{"m": askedOf(env, member)}}
+		tc.change()
+		if got := intended(o, member, &v1alpha1.SandboxPool{}, points); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
 // templateOf is a template of one container.
 func templateOf(t *testing.T, container map[string]any) *podtemplate.Template {
 	t.Helper()
