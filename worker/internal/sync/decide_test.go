@@ -109,6 +109,9 @@ func TestDecide(t *testing.T) {
 		"no hub": {
 			facts{env: env(inSync, local, shown("west", 3)), view: view{"west": told(3, false)}, known: set("west"), hub: hubUnreachable},
 			"ConditionDiffers west=3 | False HubUnreachable: no hub is connected; shown as last heard: west"},
+		"no hub, and why": {
+			facts{env: env(nil, local), hub: hubUnreachable, cause: "connection refused"},
+			"ConditionDiffers | False HubUnreachable: no hub is connected: connection refused; shown as last heard: none"},
 		"a hub on its way says nothing yet": {
 			facts{env: env(nil, local), hub: hubPending}, "UpToDate"},
 		"no other cluster": {
@@ -247,7 +250,10 @@ func TestDifferences(t *testing.T) {
 		if d.condition.Status != metav1.ConditionTrue || d.condition.Reason != string(v1alpha1.ReasonInSync) {
 			t.Errorf("a difference is no fault: %+v", d.condition)
 		}
-		_, differing, _ := strings.Cut(d.condition.Message, "; spec.clusters here is not what counts: ")
+		others, differing, _ := strings.Cut(d.condition.Message, "; spec.clusters here is not what counts: ")
+		if others != "other clusters: west" {
+			t.Errorf("the message names no clusters: %q", d.condition.Message)
+		}
 		return differing
 	}
 	for _, step := range []struct {
