@@ -86,5 +86,6 @@ func notCrossed(ctx context.Context, err error) error {
 	if p := problem.FromError(err); p.Reason != problem.Internal && p.Reason != problem.Unimplemented {
 		return p
 	}
-	return problem.New(problem.Unavailable, "the replica to which the cluster is attached did not respond: %w", err).WithRetryAfter(time.Second)
+	return problem.New(problem.Unavailable, "the replica to which the cluster is attached did not respond: %w", err).
+		WithRetryAfter(time.Second)
 }

@@ -102,7 +102,8 @@ func hurt(c *corev1.Container) (reason, message string) {
 		}
 	}
 	if p := c.LivenessProbe; p != nil && p.TCPSocket == nil { // the kernel responds to a TCP probe
-		return LivenessProbe, fmt.Sprintf("container %s has a liveness probe, which it could not respond to in time, and would be restarted", c.Name)
+		return LivenessProbe, fmt.Sprintf(
+			"container %s has a liveness probe, which it could not respond to in time, and would be restarted", c.Name)
 	}
 	return "", ""
 }
