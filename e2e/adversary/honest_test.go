@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -150,26 +149,11 @@ func (w *world) readStreams(ctx context.Context) (streamStats, error) {
 			return s, fmt.Errorf("cluster %s is %s: %s", id, c.GetState(), c.GetMessage())
 		}
 		s.incarnations[id] = c.GetIncarnation()
-		text, err := w.Metrics(ctx, id)
-		if err != nil {
+		if s.disconnects[id], err = w.SumMetrics(ctx, id, "atoll_link_disconnects_total{"); err != nil {
 			return s, err
 		}
-		s.disconnects[id] = sum(text, "atoll_link_disconnects_total{")
 	}
 	return s, nil
-}
-
-// sum adds up the series of metrics that begin with a text.
-func sum(metrics, begin string) (all float64) {
-	for line := range strings.Lines(metrics) {
-		if strings.HasPrefix(line, begin) {
-			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-			if err == nil {
-				all += value
-			}
-		}
-	}
-	return all
 }
 
 // unmoved returns an error for each honest cluster that lost its stream since.

@@ -115,9 +115,9 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 		errs = append(errs, w.forget(ctx, g.Cluster))
 	}
 	for name := range w.programs() {
-		text, err := w.Metrics(ctx, name)
+		n, err := w.SumMetrics(ctx, name, "go_goroutines ")
 		errs = append(errs, err)
-		m.Goroutines[name] = sum(text, "go_goroutines ")
+		m.Goroutines[name] = n
 	}
 	arrived, wrong := m.Attack.want(r), errors.Join(errs...)
 	switch {

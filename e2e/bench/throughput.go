@@ -203,17 +203,11 @@ func (s *scaled) relay(ctx context.Context, n int, to *atSize) error {
 // peerBytes is what the first n replicas have sent to each other.
 func (s *scaled) peerBytes(ctx context.Context, n int) (total float64, err error) {
 	for i := range n {
-		text, err := s.stack.Metrics(ctx, stack.MetricsName(i))
+		sent, err := s.stack.SumMetrics(ctx, stack.MetricsName(i), "atoll_hub_peer_bytes_total{")
 		if err != nil {
 			return 0, err
 		}
-		families, err := metricFamilies(text)
-		if err != nil {
-			return 0, err
-		}
-		for _, m := range families["atoll_hub_peer_bytes_total"].GetMetric() {
-			total += m.GetCounter().GetValue()
-		}
+		total += sent
 	}
 	return total, nil
 }

@@ -38,7 +38,7 @@ func TestClaims(t *testing.T) {
 	s := &scenario{
 		world: fed, seed: seed, victim: clusters[0], other: clusters[1], random: rand.New(rand.NewPCG(seed, 0)), patience: patience,
 		load: newLoad(fed, fmt.Sprintf("claims-%d-%d", seed, time.Now().UnixNano())), excused: []string{lapsed, deposed, setBack, restored},
-		uncounted: true, // some disturbances lose answers on the way to callers
+		uncounted: true, // some disturbances lose responses to callers
 	}
 	s.load.limit, s.load.forgets = int64(*claimsFlag), true
 	must.Succeed(t, s.keep(ctx))

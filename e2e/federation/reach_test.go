@@ -239,17 +239,8 @@ func TestI7_ASlowReaderHoldsUpNoOther(t *testing.T) {
 func waitTunnels(ctx context.Context, t *testing.T, cluster string, want int) {
 	t.Helper()
 	wait.For(t, patience, fmt.Sprintf("%d tunnels in %s", want, cluster), func(ctx context.Context) error {
-		text, err := atoll.Metrics(ctx, cluster)
-		open := 0
-		for line := range strings.Lines(text) {
-			var n int
-			if strings.HasPrefix(line, "atoll_worker_tunnels{") {
-				if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &n); err == nil {
-					open += n
-				}
-			}
-		}
-		return errors.Join(err, wait.If(open == want, open))
+		open, err := atoll.SumMetrics(ctx, cluster, "atoll_worker_tunnels{")
+		return errors.Join(err, wait.If(open == float64(want), open))
 	})
 }
 

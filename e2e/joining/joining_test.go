@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -125,15 +123,8 @@ func one(ctx context.Context, keys string, i int) error {
 
 // renewed returns how many certificates a cluster's worker has got over the link since it was started.
 func renewed(ctx context.Context, cluster string) (int, error) {
-	text, err := atoll.Metrics(ctx, cluster)
-	if err != nil {
-		return 0, err
-	}
-	found := regexp.MustCompile(`(?m)^atoll_worker_certificates_total\{by="renew",outcome="issued"\} (\d+)`).FindStringSubmatch(text)
-	if found == nil {
-		return 0, nil
-	}
-	return strconv.Atoi(found[1])
+	n, err := atoll.SumMetrics(ctx, cluster, `atoll_worker_certificates_total{by="renew",outcome="issued"} `)
+	return int(n), err
 }
 
 // pki waits until a rotation has come to a step, and returns the CA that signs.

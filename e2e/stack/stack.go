@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/client-go/rest"
@@ -275,6 +277,18 @@ func (s *Stack) Metrics(ctx context.Context, program string) (string, error) {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	return string(text), err
+}
+
+// SumMetrics adds up the series of a program's metrics whose text begins with begin, such as "go_goroutines " or "name{".
+func (s *Stack) SumMetrics(ctx context.Context, program, begin string) (all float64, err error) {
+	text, err := s.Metrics(ctx, program)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, begin) {
+			value, wrong := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+			all, err = all+value, errors.Join(err, wrong)
+		}
+	}
+	return all, err
 }
 
 // MetricsURL is where this machine reads the metrics of a program, see Metrics.
