@@ -9,11 +9,11 @@
 // # Rules
 //
 //   - Results are cached: an allowed one for --auth-kubernetes-ttl, a denied one for a third of it. A change of RBAC, or the deletion of a
-//     token, takes effect with that delay: TestEveryPermissionOfEveryRole, TestAChangeOfRBACIsNoticed.
+//     token, takes effect with that delay: TestAResultIsCachedForItsTimeOnly, TestEveryPermissionOfEveryRole, TestAChangeOfRBACIsNoticed.
 //   - Callers with the same question share one request. Tokens that are not cached cause at most 50 requests per second to the API server,
 //     whatever callers send: TestI14RequestsAreBounded. API keys and long tokens cause none: TestIdentityOfATokenReview.
 //   - While the API server does not respond, cached results remain valid; everything else is UNAVAILABLE after three seconds:
-//     TestI8AnAPIServerThatIsAway.
+//     TestI8AnAPIServerThatIsAway, TestI8ASilentAPIServerIsUnavailableAfterThreeSeconds.
 //   - A permission is first checked for all namespaces. If it is not granted there, a call checks the namespaces that it concerns:
 //     TestEveryPermissionOfEveryRole.
 package kubeaccess
