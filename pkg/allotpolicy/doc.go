@@ -41,7 +41,8 @@
 //     value: so one cluster cannot make another keep more than its users ask for (I15): TestFloors.
 //   - A worker keeps the part that it was last assigned, even while the hub is away. Until it is assigned a part, and under a hub that
 //     assigns none, it keeps all of its minReplicas, as far as its room allows: TestHolderKeepsItsFloor, TestDecide/min of package
-//     scalepolicy. A new incarnation has no rooms: it does not grow to its minReplicas, and does not shrink below it.
+//     scalepolicy. A new incarnation has no rooms: it does not grow to its minReplicas, and does not shrink below it:
+//     TestANewIncarnationKeepsItsMinReplicas.
 //
 // # Invariants
 //

@@ -5,11 +5,14 @@ package allotpolicy_test
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"k8s.io/utils/ptr"
 
+	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/allotpolicy"
+	"navix.sh/atoll/pkg/scalepolicy"
 )
 
 // Floors are equal parts of minReplicas, within the rooms. The others keep what a lost cluster kept, until it holds it again.
@@ -122,5 +125,35 @@ func TestHolderKeepsItsFloor(t *testing.T) {
 	h.Begin(2)
 	if h.Floor(key) != nil {
 		t.Error("a new incarnation has a floor")
+	}
+}
+
+// A new incarnation has no rooms and no parts: a group below its minReplicas stays there, and one above shrinks to all of it, not to the
+// earlier part.
+func TestANewIncarnationKeepsItsMinReplicas(t *testing.T) {
+	h := allotpolicy.NewHolder()
+	h.Switch(true)
+	h.Begin(1)
+	_, _, err := h.Take(allotpolicy.Call{
+		Epoch: 1, Number: 1, Incarnation: 1, Rooms: map[allotpolicy.Key]int32{key: 6}, Floors: map[allotpolicy.Key]int32{key: 1},
+	})
+	must.Succeed(t, err)
+	for _, step := range []struct {
+		incarnation    uint64
+		replicas, want int32
+	}{{1, 5, 1}, {1, 0, 1}, {2, 5, 3}, {2, 0, 0}} {
+		h.Begin(step.incarnation)
+		m := scalepolicy.Member{Name: "pool", Replicas: step.replicas}
+		for range step.replicas { // each was marked long ago
+			m.IdlePods = append(m.IdlePods, scalepolicy.IdlePod{Ready: true, IdleFor: time.Hour, Marked: true, MarkedFor: time.Hour})
+		}
+		m.Pods.Idle, m.Pods.ReadyIdle = step.replicas, step.replicas
+		got := scalepolicy.Decide(scalepolicy.Group{
+			Policy:  v1alpha1.EnvAutoscalingGroup{Enabled: true, MinReplicas: new(int32(3)), MaxReplicas: new(int32(6))},
+			Members: []scalepolicy.Member{m}, Room: h.Room(key), Floor: h.Floor(key), Now: time.Unix(0, 0),
+		}).Members[0].To
+		if got != step.want {
+			t.Errorf("incarnation %d: %d replicas become %d, want %d", step.incarnation, step.replicas, got, step.want)
+		}
 	}
 }
