@@ -34,6 +34,6 @@
 //   - I6: the pool's spec is not written, and its Pods stay: TestAdoption.
 //   - The owner reference is not controlling; because a former controller looks for a controlling one: TestAdoption.
 //   - The Env is created first; because after a crash the annotation identifies it: TestDecide. The reference's patch tests the pool's uid
-//     and resourceVersion. Adoption waits for an Env that is being deleted: TestDecide.
+//     and resourceVersion: TestOwnPatchesWhatWasRead. Adoption waits for an Env that is being deleted: TestDecide.
 //   - The garbage collector deletes the pool with its Env, after its sandboxes; `kubectl delete --cascade=orphan` leaves it: TestAdoption.
 package adoption
