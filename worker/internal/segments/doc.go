@@ -11,8 +11,8 @@
 //
 // # Rules
 //
-//   - A segment describes an Env as it is when the segment is built. Marks are a set of Envs; because a queue of events has no bound (I10):
-//     TestI10MarksAreASetOfEnvs.
+//   - A segment describes an Env as it is when the segment is built: TestASegmentIsOfTheMomentAtWhichItIsBuilt. Marks are a set of Envs;
+//     because a queue of events has no bound (I10): TestI10MarksAreASetOfEnvs.
 //   - An Env has no segment only if the synced cache lacks it (I5): TestI5AnEnvThatCannotBeReadIsNotGone. An Env without a local member has
 //     one; because the hub sends foreign segments for it: TestDescribe.
 //   - What a namespace's editors write fits into a segment: TestI14WhatANamespaceEditorWritesFitsIntoASegment.

@@ -8,10 +8,15 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -38,6 +43,37 @@ func TestI10MarksAreASetOfEnvs(t *testing.T) {
 	}
 	if got := s.Take(); len(got) != 0 {
 		t.Errorf("%v are still marked", got)
+	}
+}
+
+// A segment is neither of the moment of a mark, nor of that of an earlier segment, and stays as it was built.
+func TestASegmentIsOfTheMomentAtWhichItIsBuilt(t *testing.T) {
+	scheme := runtime.NewScheme()
+	must.Succeed(t, v1alpha1.AddToScheme(scheme))
+	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}
+	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{{Name: "a"}}}}
+	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(env).Build()
+	s, key := New(Options{Cache: cache, ClusterID: "east"}), segment.Key{Namespace: "default", Name: "py"}
+	s.SetOpen(true)
+	s.Mark(key)
+	var single, listed []*segment.Segment
+	for replicas := range int32(3) {
+		must.Succeed(t, cache.Get(t.Context(), client.ObjectKeyFromObject(env), env))
+		env.Spec.Clusters[0].Members[0].Spec.Replicas = replicas + 1
+		must.Succeed(t, cache.Update(t.Context(), env))
+		one, err := s.Segment(t.Context(), key)
+		must.Succeed(t, err)
+		all, err := s.All(t.Context())
+		must.Succeed(t, err)
+		single, listed = append(single, one), append(listed, all...)
+	}
+	if len(listed) != 3 {
+		t.Fatalf("%d segments were listed, want one of each moment", len(listed))
+	}
+	for i := range single {
+		if a, b := single[i].Members()[0].Desired, listed[i].Members()[0].Desired; a != int32(i+1) || b != a {
+			t.Errorf("at %d replicas the segment has %d, in the list %d", i+1, a, b)
+		}
 	}
 }
 
