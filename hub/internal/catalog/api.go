@@ -356,22 +356,26 @@ func (s *Service) ListEnvRevisions(ctx context.Context, in *sandboxv1.ListEnvRev
 		return nil, err
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
-	if r := s.latest(ctx, ref); r != nil {
+	r := s.latest(ctx, ref)
+	if r != nil {
 		if err := checkParts(ctx, r.object); err != nil {
 			return nil, err
 		}
 	}
-	return s.revisions(ctx, ref)
+	return s.revisions(ctx, ref, r)
 }
 
-func (s *Service) revisions(ctx context.Context, ref manifest.Ref) (*sandboxv1.ListRevisionsResponse, error) {
-	if s.state.Load().records[keyOf(ref)] == nil {
+// revisions returns the last revisions up to that of r, the record that the caller was found to see; r may be nil.
+func (s *Service) revisions(ctx context.Context, ref manifest.Ref, r *record) (*sandboxv1.ListRevisionsResponse, error) {
+	if r == nil {
 		return nil, unknown(ref)
 	}
 	history, err := s.history(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
+	// Another call may have written a later one since r was read.
+	history = slices.DeleteFunc(history, func(h revision) bool { return h.Revision > r.Revision })
 	for i := range history { // an earlier manifest may name more clusters than the last one
 		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkParts(ctx, o) != nil {
 			history[i].Manifest = nil

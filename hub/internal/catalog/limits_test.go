@@ -193,14 +193,14 @@ func TestRolloutMaxUnavailable(t *testing.T) {
 type readOnce struct {
 	store.Shared
 	key  string
-	then []byte // nil: nothing is written
+	then func() error // nil: nothing is written
 }
 
 func (r *readOnce) Get(ctx context.Context, key string) (store.Entry, bool, error) {
 	e, found, err := r.Shared.Get(ctx, key)
-	if key == r.key && r.then != nil {
-		_, failed := r.Commit(ctx, store.Txn{Puts: []store.Put{{Key: key, Value: r.then}}})
-		err, r.then = errors.Join(err, failed), nil
+	if then := r.then; key == r.key && then != nil {
+		r.then = nil
+		err = errors.Join(err, then())
 	}
 	return e, found, err
 }
@@ -219,13 +219,51 @@ func TestATemplateThatIsHiddenMeanwhileIsNotReplaced(t *testing.T) {
 	e, _, err := s.Get(t.Context(), s.key)
 	must.Succeed(t, err)
 	must.Succeed(t, put(w.admin(), templateText))
-	s.then = e.Value
+	s.then = func() error {
+		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: s.key, Value: e.Value}}})
+		return err
+	}
 	blue := principal.With(t.Context(), principal.Principal{Name: "bob", Team: "blue", AllNamespaces: true})
 	if err := put(blue, strings.Replace(templateText, "busybox", "other", 1)); err == nil {
 		t.Error("the template is replaced")
 	}
 	if now, _, err := s.Get(t.Context(), s.key); err != nil || string(now.Value) != string(e.Value) {
 		t.Errorf("the template is %s, %v", now.Value, err)
+	}
+}
+
+// A plan and the revisions are of the template that its caller was found to see, and not of one that another replica has written meanwhile.
+func TestATemplateThatIsHiddenMeanwhileIsNotShown(t *testing.T) {
+	w := newWorld(t)
+	s := &readOnce{Shared: store.NewMemory(), key: objectPrefix + keyOf(templateRef("base"))}
+	w.store = s
+	w.restart()
+	other := Templates{Service: w.Service} // of another replica
+	w.restart()
+	hide := func() error {
+		text := strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)
+		_, err := other.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, text)})
+		return err
+	}
+	blue := principal.With(t.Context(), principal.Principal{Name: "bob", Team: "blue", AllNamespaces: true})
+	templates := Templates{Service: w.Service}
+	w.putTemplate()
+	must.Succeed(t, w.putEnv(envText)) // the plan asks its clusters
+
+	s.then = hide
+	_, err := templates.PlanTemplate(blue, &sandboxv1.PlanTemplateRequest{Name: "base",
+		Template: object(t, strings.Replace(templateText, "busybox", "other", 1))})
+	must.Succeed(t, err)
+	if got := has(w.clusters["east"]); got != "base@2" {
+		t.Errorf("the plan of a change of revision 1 asks east for %s", got)
+	}
+
+	w.putTemplate() // revision 3 shows it again
+	s.then = hide
+	list, err := templates.ListTemplateRevisions(blue, &sandboxv1.ListTemplateRevisionsRequest{Name: "base"})
+	must.Succeed(t, err)
+	if all := list.GetRevisions(); len(all) != 3 || all[0].GetRevision() != 3 {
+		t.Errorf("the revisions up to 3 are %v", all)
 	}
 }
 

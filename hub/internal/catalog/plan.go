@@ -28,25 +28,24 @@ func (s *Service) PlanEnv(ctx context.Context, in *sandboxv1.PlanEnvRequest) (*s
 		return nil, err
 	}
 	ref := envRef(in.GetNamespace(), in.GetName())
-	return s.plan(ctx, ref, in.GetEnv())
+	return s.plan(ctx, ref, in.GetEnv(), s.latest(ctx, ref))
 }
 
 // PlanTemplate is PlanEnv for a template, in each cluster that has Envs of it.
 func (t Templates) PlanTemplate(ctx context.Context, in *sandboxv1.PlanTemplateRequest) (*sandboxv1.PlanEnvResponse, error) {
 	ref := templateRef(in.GetName())
-	if err := hidden(ctx, t.latest(ctx, ref)); err != nil {
+	before := t.latest(ctx, ref) // once, as in PutTemplate
+	if err := hidden(ctx, before); err != nil {
 		return nil, err
 	}
-	return t.plan(ctx, ref, in.GetTemplate())
+	return t.plan(ctx, ref, in.GetTemplate(), before)
 }
 
-func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struct) (*sandboxv1.PlanEnvResponse, error) {
+// plan plans a change of the latest record; before may be nil. A nil manifest plans a removal.
+func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struct, before *record) (*sandboxv1.PlanEnvResponse, error) {
 	var o manifest.Object
-	state := s.state.Load()
-	before := state.records[keyOf(ref)]
 	if in != nil {
 		var err error
-		before = s.latest(ctx, ref)
 		if o, err = s.read(ctx, ref, in, before); err != nil {
 			return nil, err
 		}
@@ -61,7 +60,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	}
 	seen := seenParts(ctx, ref)
 	// The checks cover the present and the planned manifest. A rollout that is over may have begun with a manifest for more clusters.
-	ids := slices.DeleteFunc(s.concerned(state, ref, o, before), func(id string) bool { return !seen(id) })
+	ids := slices.DeleteFunc(s.concerned(s.state.Load(), ref, o, before), func(id string) bool { return !seen(id) })
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
 	for i, id := range ids {

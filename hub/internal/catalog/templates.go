@@ -155,8 +155,9 @@ func (t Templates) ListTemplateRevisions(
 	ctx context.Context, in *sandboxv1.ListTemplateRevisionsRequest,
 ) (*sandboxv1.ListRevisionsResponse, error) {
 	ref := templateRef(in.GetName())
-	if err := hidden(ctx, t.latest(ctx, ref)); err != nil {
+	r := t.latest(ctx, ref) // once, as in PutTemplate
+	if err := hidden(ctx, r); err != nil {
 		return nil, err
 	}
-	return t.revisions(ctx, ref)
+	return t.revisions(ctx, ref, r)
 }
