@@ -21,15 +21,15 @@
 //   - Before a caller is authenticated, its input is read at a limited rate: per connection, per address, and in total in equal shares:
 //     TestI14FloodsAreReadAtAPace, TestI14AddressesHaveTheirOwnPace, TestI14ListenersPaceConnections, TestPacedConnectionsEnd;
 //     TestManyPartiesShareWhatThereIs of package pace. Afterwards, calls and control frames are charged to the caller's own rate
-//     (meter.go): TestI14CallsHaveARate. Input is charged after it is read, so reads are small.
+//     (meter.go): TestI14CallsHaveARate. Input is charged after it is read, so reads are small: TestI14StrangersAreReadInSmallPieces.
 //   - A caller is authenticated before a body is read or a message is decoded (Options.Admit). Only health checks and the OpenAPI document
 //     need no credentials: TestI14CredentialsComeBeforeTheBody. Health checks are few and never wait: TestI14HealthChecksAreFew.
 //   - A body has a maximum size and a deadline, and is not compressed. Its values, messages and levels are counted before it is decoded:
 //     TestI14RequestsAreBounded, TestI14SlowCallersAreEnded, TestCheckProtoTakesAnything, FuzzShape.
 //   - A caller (a key, else an address) sends 64 bodies at a time. Further bodies wait; the more callers there are, the fewer may wait:
 //     TestI14EachCallerHasAShare, TestI14IntakeIsShared.
-//   - A gRPC connection has keepalive pings and a limited number of streams with fixed windows: TestI14StreamsAreBounded. A caller has a
-//     limited number of calls in flight: TestI14EachCallerHasItsCalls.
+//   - A gRPC connection has keepalive pings and a limited number of streams with fixed windows: TestI14PingsAreBounded,
+//     TestI14StreamsAreBounded, TestI14WindowsAreFixed. A caller has a limited number of calls in flight: TestI14EachCallerHasItsCalls.
 //   - gRPC calls are read no faster than their callers are checked: TestI14CallsAreLookedAtAsTheyCome. A connection is not read while its
 //     peer takes no responses: TestI14WhoDoesNotReadIsNotRead. The responses that wait are limited over all connections, also after their
 //     handlers have returned: TestI14UntakenResponsesAreFew, TestUntakenForgets.
@@ -51,5 +51,5 @@
 //   - not come from a page of another origin (Sec-Fetch-Site, Origin);
 //   - have a JSON body; because a page can send JSON to another origin only after a preflight.
 //
-// A page cannot use gRPC; because a gRPC connection starts with HTTP/2.
+// A page cannot use gRPC; because a gRPC connection starts with HTTP/2: TestPagesCannotUseGRPC.
 package serve

@@ -4,6 +4,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -87,6 +88,38 @@ func TestI14FloodsAreReadAtAPace(t *testing.T) {
 	m.frames(1e6, 1e6, 0)
 	if wait, _ := m.debt(); wait > 0 {
 		t.Errorf("a caller's calls and data wait %s to be read", wait)
+	}
+}
+
+// I14: what is read is charged afterwards; so little is read at a time before a caller is authenticated, also where TLS has decrypted more.
+func TestI14StrangersAreReadInSmallPieces(t *testing.T) {
+	const size = 8 * strangersRead
+	cert, roots := selfSigned(t)
+	for name, wrap := range map[string]func(server, client net.Conn) (net.Conn, net.Conn){
+		"HTTP": func(server, client net.Conn) (net.Conn, net.Conn) { return server, client },
+		"gRPC with TLS": func(server, client net.Conn) (net.Conn, net.Conn) {
+			decrypted := tls.Server(server, &tls.Config{Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true})
+			return newPaced(decrypted, time.Minute, newUntaken(1, time.Minute)),
+				tls.Client(client, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", DynamicRecordSizingDisabled: true})
+		},
+	} {
+		inner, outer := net.Pipe()
+		m := newPaces(Limits{}, nil).accept(netip.Prefix{})
+		server, client := wrap(&counted{Conn: inner, leave: func() {}, meter: m}, outer)
+		go func() {
+			_, _ = client.Write(make([]byte, size))
+			_ = outer.Close()
+		}()
+		in := make([]byte, size)
+		before, err := server.Read(in)
+		must.Succeed(t, err)
+		m.admit("a")
+		after, _ := server.Read(in)
+		if before != strangersRead || after != size-strangersRead {
+			t.Errorf("%s: %d bytes were read before the caller was known and %d after, want %d and %d", name, before, after, strangersRead,
+				size-strangersRead)
+		}
+		_ = server.Close()
 	}
 }
 

@@ -3,13 +3,13 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,23 +23,30 @@ import (
 	"navix.sh/atoll/pkg/http2frames"
 )
 
+// callHeader returns the header of a call. It is not indexed, so that each call of a connection has the same text.
+func callHeader(t *testing.T, method string) []byte {
+	t.Helper()
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
+		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	} {
+		f.Sensitive = true
+		must.Succeed(t, encoder.WriteField(f))
+	}
+	return header.Bytes()
+}
+
 // callHealth opens a connection with so many health checks, none of whose responses may be sent.
 func callHealth(t *testing.T, address string, calls uint32) net.Conn {
 	t.Helper()
 	conn := talk(t, address, http2frames.Preface)
 	framer := http2.NewFramer(conn, conn)
 	must.Succeed(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	var header strings.Builder
-	encoder := hpack.NewEncoder(&header)
-	for _, f := range []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: healthv1.Health_Check_FullMethodName},
-		{Name: ":authority", Value: "localhost"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-	} {
-		f.Sensitive = true // not indexed, so that each call has the same text
-		must.Succeed(t, encoder.WriteField(f))
-	}
+	header := callHeader(t, healthv1.Health_Check_FullMethodName)
 	for i := range calls {
-		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: []byte(header.String()), EndHeaders: true})
+		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: header, EndHeaders: true})
 		if err == nil {
 			err = framer.WriteData(2*i+1, true, make([]byte, 5))
 		}

@@ -3,12 +3,17 @@
 package serve
 
 import (
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 )
 
@@ -73,6 +78,36 @@ func TestPagesOfOthersHaveNoAccess(t *testing.T) {
 		_ = resp.Body.Close()
 		if resp.StatusCode != c.code {
 			t.Errorf("%d: %s %s at %q with %q: %d, want %d", i, c.method, c.path, c.host, c.header, resp.StatusCode, c.code)
+		}
+	}
+}
+
+// A page's requests are HTTP/1.1, also over TLS, where browsers offer HTTP/2 too. No such request is a gRPC call.
+func TestPagesCannotUseGRPC(t *testing.T) {
+	cert, roots := selfSigned(t)
+	conn, err := tls.Dial("tcp", start(t, func(o *Options) { o.TLS = &tls.Config{Certificates: []tls.Certificate{cert}} }),
+		&tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	if got := conn.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("a browser gets %q", got)
+	}
+
+	served, base, client := startKept(t)
+	message, err := proto.Marshal(&sandboxv1.CreateSandboxRequest{Env: "demo"})
+	must.Succeed(t, err)
+	framed := string(append([]byte{0, 0, 0, 0, byte(len(message))}, message...))
+	for _, c := range []struct {
+		kind, body string
+		code       int
+	}{
+		{"application/grpc", framed, 400}, {"application/grpc+proto", framed, 400}, {"application/grpc-web+proto", framed, 400},
+		{"application/grpc-web-text", base64.StdEncoding.EncodeToString([]byte(framed)), 400}, {"application/json", `{"env":"demo"}`, 404},
+	} {
+		code, body, _ := rest(t, client, "POST", base+createMethod, c.body, "Content-Type", c.kind, "Origin", base,
+			"Sec-Fetch-Site", "same-origin")
+		if code != c.code || served.create != nil {
+			t.Errorf("%s: %d %s, want %d; served %v", c.kind, code, body, c.code, served.create)
 		}
 	}
 }
