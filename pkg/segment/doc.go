@@ -5,8 +5,8 @@
 // In: the segments that an owner sees. Out: a Snapshot of one cluster, the Delta between two snapshots, a 64-bit digest that both ends
 // compare, and the wire format of all of them.
 //
-//   - A Segment in a Snapshot is immutable; because readers keep it without a lock. Update changes no earlier segment:
-//     TestUpdateIsFromProto.
+//   - A Segment in a Snapshot is immutable; because readers keep it without a lock. Neither Update nor a Snapshot changes one:
+//     TestUpdateIsFromProto, TestSnapshotsChangeNoSegment.
 //   - The digest of a segment is the xxhash of a length-prefixed encoding of its fields: TestDigestSeesEveryField, TestDigestGolden. Fields
 //     that older hubs drop are not in it; because these hubs would request complete reports without end:
 //     TestDigestIgnoresWhatOlderHubsDrop.
@@ -15,7 +15,7 @@
 //   - SaturatedFor counts down. It is in no digest, is not a difference, and is only sent together with another change:
 //     TestDigestIgnoresWhatCountsDown, TestPutReportsChanges.
 //   - Equal Defaults, Shapes and keys are stored once, a canonical uid in its short form (TestUIDIsKeptAsItWasGiven), and a single member
-//     without a slice; because a hub holds a segment for every Env and cluster.
+//     without a slice; because a hub holds a segment for every Env and cluster: TestEqualPartsAreStoredOnce.
 //   - Wire input is bounded (bounds.go); because what is stored must fit into a frame to any peer (I14): TestFromProtoRefuses,
 //     TestBoundsOfTexts, TestBoundsOfSegments, TestSizeIsNoLessThanTheWire.
 //   - Equal digests mean equal views (I4): TestDiffIsWhatApplyNeeds, FuzzReports. Order decides which report is older: TestOrder. Only a

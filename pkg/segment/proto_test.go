@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -195,6 +198,76 @@ func TestUpdateIsFromProto(t *testing.T) {
 				t.Fatalf("%+v has changed %v to %+v", next, before, was)
 			}
 		}
+	}
+}
+
+// TestSnapshotsChangeNoSegment, because readers hold segments without a lock. What a segment was made of does not change it either.
+func TestSnapshotsChangeNoSegment(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	held := map[*Segment]*federationv1.EnvSegment{}
+	next := func() *Segment {
+		s := randomSegment(r)
+		for i := range s.Members() {
+			s.Members()[i].SaturatedFor = time.Duration(r.IntN(3)) * time.Second
+		}
+		held[s] = s.Proto()
+		return s
+	}
+	var a, b Snapshot
+	for range 1000 {
+		a.Put(next())
+		b.Put(next())
+		b.Remove(next().Key())
+		a.Clone().Put(next())
+		if r.IntN(10) == 0 {
+			a.Apply(Diff(&a, &b))
+		}
+	}
+	for s, was := range held {
+		if !proto.Equal(s.Proto(), was) {
+			t.Fatalf("%v has become %v", was, s.Proto())
+		}
+	}
+
+	members := []Member{{Name: "a", Idle: 1}, {Name: "b"}}
+	s := New(Key{"n", "e"}).With(members...)
+	members[0].Idle = 2
+	if got := s.Members()[0].Idle; got != 1 {
+		t.Errorf("%d Pods are idle, want 1: the segment changed with the slice that it was made of", got)
+	}
+}
+
+// TestEqualPartsAreStoredOnce also where two segments came over the wire, each with memory of its own.
+func TestEqualPartsAreStoredOnce(t *testing.T) {
+	one := sample()
+	wire, err := proto.Marshal(one.With(one.Members()[0]).Proto())
+	must.Succeed(t, err)
+	var p, q federationv1.EnvSegment
+	must.Succeed(t, proto.Unmarshal(wire, &p))
+	must.Succeed(t, proto.Unmarshal(wire, &q))
+	if unsafe.StringData(p.GetTemplate()) == unsafe.StringData(q.GetTemplate()) {
+		t.Fatal("what came over the wire is in one place already")
+	}
+	first, err := FromProto(&p)
+	must.Succeed(t, err)
+	second, err := FromProto(&q)
+	must.Succeed(t, err)
+	for name, texts := range map[string][2]string{
+		"Defaults": {first.Defaults.Get().Template, second.Defaults.Get().Template},
+		"Shape":    {first.Members()[0].Shape.Get().Image, second.Members()[0].Shape.Get().Image},
+		"Intern":   {first.Key().Intern().Namespace, second.Key().Intern().Namespace},
+	} {
+		if texts[0] == "" || unsafe.StringData(texts[0]) != unsafe.StringData(texts[1]) {
+			t.Errorf("%s: %q and %q are in two places", name, texts[0], texts[1])
+		}
+	}
+	if first.members != nil {
+		t.Error("a single member has a slice")
+	}
+	later, err := Update(&q, first)
+	must.Succeed(t, err)
+	if later.SharedKey() != first.SharedKey() || first.Bare().SharedKey() != first.SharedKey() {
+		t.Error("segments of one Env have a key each")
 	}
 }
 
