@@ -14,7 +14,7 @@
 //     may revert the other. The reference implementation updates all of status: TestPatch, TestPatchLeavesOtherWritersAlone,
 //     TestStatusChangesKnowsEveryField, TestStatusChangesRemovesInsideObjects.
 //   - A patch of metadata and spec contains the pool's uid, and fails as invalid if a new pool has the name; LostRace recognizes that:
-//     TestPatch, TestLostRace.
+//     TestPatch, TestLostRace; on an API server TestPatchHelperOnAnAPIServer and TestLostRacesAndFaultyWrites of worker/internal/env.
 //   - A patch that replaces a list of metadata also contains the resourceVersion; because another writer may have changed the list:
 //     TestPatch.
 //   - If a write fails, the pool keeps the wanted status: TestPatchKeepsTheWantedStatusWhenAWriteFails.
