@@ -111,13 +111,15 @@ func (c *collector) tree() (lines []string, text string) {
 	return lines, text
 }
 
-// One trace holds a call from the hub's API to the write on a Pod and back, and never the claim key itself.
+// One trace holds a call from the hub's API to the write on a Pod and back, and never the claim key itself, the user or a part of the body.
 func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 	ctx := testContext(t)
 	e := newEnv(ctx, t, "traced", equally(1)...)
 	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-"+tracedID+"-"+tracedParent+"-01")
 
-	released := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: unused("secret-key")})
+	released := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{
+		ClaimKey: unused("secret-key"), User: "secret-user", Metadata: map[string]string{"note": "secret-body"},
+	})
 	e.mustRelease(ctx, t, hub, released)
 	key := unused("secret-key")
 	e.caller.Holdings.Releasing(e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{ClaimKey: key}))
@@ -147,7 +149,7 @@ func TestACallIsOneTraceAcrossProcesses(t *testing.T) {
 		diff := cmp.Diff(want, lines)
 		return wait.If(diff == "", diff)
 	})
-	if strings.Contains(all, "secret-key") || !strings.Contains(all, "atoll.claim_key_hash") {
-		t.Errorf("a claim key in a trace, or no hash of it: %s", all)
+	if strings.Contains(all, "secret-") || !strings.Contains(all, "atoll.claim_key_hash") {
+		t.Errorf("a claim key, user or part of a body in a trace, or no hash of the key: %s", all)
 	}
 }

@@ -20,7 +20,9 @@
 //     TestASpanIsNotAskedForBelowOneThatIsNotSampled. A span uses its parent's provider, so packages need no option:
 //     TestAdoptOutlivesTheCaller.
 //   - A span contains names of objects, outcomes and reasons. It contains no claim key (only its hash), user, token, error message or part
-//     of a body: TestEndKeepsTheReasonAndNotTheMessage, TestACallIsOneTraceAcrossProcesses of e2e/federation.
+//     of a body: TestEndKeepsTheReasonAndNotTheMessage, TestSpansTellNothingOfTheCaller of hub/internal/api,
+//     TestACallIsOneTraceAcrossProcesses of e2e/federation.
 //   - A caller's traceparent is continued, but not its baggage: TestUnaryContinuesTheCallersTrace.
-//   - otelgrpc is not used; because REST calls have no gRPC connection, and spans of streams would last for days.
+//   - otelgrpc is not used; because REST calls have no gRPC connection, and spans of streams would last for days:
+//     TestNoPackageUsesOtelGRPC.
 package telemetry

@@ -3,12 +3,17 @@
 package api
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/ledger"
 )
 
 // A REST call continues its caller's trace, and is measured, as a gRPC call is.
@@ -37,5 +42,29 @@ func TestARESTCallIsTracedAndMeasured(t *testing.T) {
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
 		t.Errorf("measured %v (%v)", families, err)
+	}
+}
+
+// No span of a call has its caller's user or token, or a part of the body. Of the claim key it has the hash.
+func TestSpansTellNothingOfTheCaller(t *testing.T) {
+	token, auth := authOf(t, Key{Name: "ci", Team: "red", User: "canary-user", AllNamespaces: true, Scopes: []Scope{ScopeClaim}})
+	spans := tracetest.NewInMemoryExporter()
+	base := serveAPI(t, newFleet(t, "default/demo"), Options{
+		Auth: auth, Traces: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
+	})
+	exchange(t, base, "POST", "/v1/sandboxes", `{"env":"demo","claimKey":"canary-key","metadata":{"note":"canary-body"}}`,
+		"Authorization", "Bearer "+token)
+
+	text, err := json.Marshal(spans.GetSpans())
+	must.Succeed(t, err)
+	for _, want := range []string{"Sandboxes/CreateSandbox", "ledger write", ledger.KeyHash("red", "default", "canary-key")} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no span has %s: %s", want, text)
+		}
+	}
+	for _, private := range []string{"canary", token} {
+		if strings.Contains(string(text), private) {
+			t.Errorf("a span has %s: %s", private, text)
+		}
 	}
 }
