@@ -307,7 +307,7 @@ func explain(err error) error {
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: etcd did not respond in time: it has no quorum, or cannot be reached", ErrUnavailable)
-	case errors.As(err, &known) && !errors.Is(err, rpctypes.ErrTimeout) && known.Code().String() != "Unavailable":
+	case errors.As(err, &known) && known.Code().String() != "Unavailable":
 		return err
 	default:
 		return fmt.Errorf("%w: etcd: %w", ErrUnavailable, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
@@ -24,7 +25,7 @@ func (e *Etcd) Register(registry prometheus.Registerer) error {
 	return errors.Join(e.metrics.register(registry, e.Failure), registry.Register(e.counts.gauge(e.options.Kind)))
 }
 
-// CopyTo writes a copy of the store at one revision to a new bbolt file at path. Values stay encrypted.
+// CopyTo writes a copy of the store at one revision to a new bbolt file at path. Values stay encrypted. A copy that fails leaves no file.
 func (e *Etcd) CopyTo(path string) (err error) {
 	ctx := context.Background()
 	l := layout{e.options.Kind, make([]Migration, e.options.Schema-1), e.seal}
@@ -42,7 +43,7 @@ func (e *Etcd) CopyTo(path string) (err error) {
 		err = db.Sync()
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return fmt.Errorf("copying %s to %s: %w", e, path, err)
+		return fmt.Errorf("copying %s to %s: %w", e, path, errors.Join(err, os.Remove(path)))
 	}
 	return nil
 }
@@ -110,19 +111,18 @@ func (e *Etcd) Reseal(ctx context.Context, after string) (last string, changed i
 		}
 		return nil
 	})
+	if err != nil {
+		return "", 0, err
+	}
 	for _, kv := range stale {
-		entry, failed := e.entry(ctx, kv)
-		if failed == nil {
-			_, failed = CompareAndSwap(ctx, e, entry.Key, entry.Revision, entry.Value)
+		entry, err := e.entry(ctx, kv)
+		if err == nil {
+			_, err = CompareAndSwap(ctx, e, entry.Key, entry.Revision, entry.Value)
 		}
-		if failed != nil && !errors.Is(failed, ErrConflict) {
-			err = errors.Join(err, failed)
-			break
+		if err != nil && !errors.Is(err, ErrConflict) {
+			return "", changed, fmt.Errorf("encrypting with key %q: %w", e.seal.sealer.Current(), err)
 		}
 		changed++
-	}
-	if err != nil {
-		return "", changed, fmt.Errorf("encrypting with key %q: %w", e.seal.sealer.Current(), err)
 	}
 	if seen < resealBatch {
 		last = ""

@@ -50,7 +50,7 @@ func (e *Etcd) campaign(ctx context.Context, election string, lead func(ctx cont
 	if err != nil {
 		return explain(err)
 	}
-	session, err := concurrency.NewSession(e.client, concurrency.WithLease(lease.ID), concurrency.WithTTL(int(electionTTL/time.Second)))
+	session, err := concurrency.NewSession(e.client, concurrency.WithLease(lease.ID))
 	if err != nil {
 		return explain(err)
 	}

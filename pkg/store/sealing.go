@@ -69,9 +69,9 @@ func (s sealing) txn(ctx context.Context, txn Txn) (Txn, error) {
 	return txn, nil
 }
 
-// stale reports whether a value is encrypted with a key other than the current one.
+// stale reports whether a value is encrypted with a key other than the current one. An empty value has no key.
 func (s sealing) stale(value []byte) bool {
-	if s.sealer == nil || len(value) == 0 {
+	if s.sealer == nil {
 		return false
 	}
 	name, ok := envelope.KeyOf(value)
@@ -116,17 +116,21 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 	if b.seal.sealer == nil {
 		return "", 0, nil
 	}
-	var failed error
+	var ( // of the change, which may still run when ctx ends
+		checked   string
+		encrypted int
+		failed    error
+	)
 	_, err = b.committer.commit(ctx, &request{change: func(data *bbolt.Bucket) error {
 		stale := map[string][]byte{}
 		var seen int
-		last, seen = page(data, after, resealBatch, func(k, v []byte) {
+		checked, seen = page(data, after, resealBatch, func(k, v []byte) {
 			if b.seal.stale(v[revisionLen:]) {
 				stale[string(k)] = bytes.Clone(v)
 			}
 		})
 		if seen < resealBatch {
-			last = ""
+			checked = ""
 		}
 		for key, v := range stale {
 			next, err := b.reseal(ctx, key, v)
@@ -137,7 +141,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 			if err := data.Put([]byte(key), next); err != nil {
 				return err
 			}
-			changed++
+			encrypted++
 		}
 		return nil
 	}})
@@ -147,7 +151,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 	if err != nil {
 		return "", 0, fmt.Errorf("encrypting with key %q: %w", b.seal.sealer.Current(), wrap(err))
 	}
-	return last, changed, nil
+	return checked, encrypted, nil
 }
 
 func (b *Bolt) reseal(ctx context.Context, key string, v []byte) ([]byte, error) {
