@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -69,11 +70,18 @@ func TestEtcdConformance(t *testing.T) {
 	t.Run("a key that comes late", func(t *testing.T) { etcdLateKey(t, inEtcd(e)) })
 	t.Run("progress", func(t *testing.T) { etcdProgress(t, inEtcd(e)) })
 	t.Run("a copy is a file", func(t *testing.T) { etcdCopy(t, inEtcd(e)) })
+	t.Run("held", func(t *testing.T) { etcdHeld(t, inEtcd(e)) })
+	t.Run("a key that fails", func(t *testing.T) { etcdFailingKey(t, inEtcd(e)) })
+	t.Run("a watch that fails", func(t *testing.T) { etcdFailingWatch(t, inEtcd(e)) })
+	t.Run("a member that hangs", func(t *testing.T) { etcdHangs(t, e, openEtcd(t, inEtcd(e))) })
 }
 
 // A process knows what it committed, and asks how far all have come.
 func etcdProgress(t *testing.T, o store.EtcdOptions) {
 	a, b := openEtcd(t, o), openEtcd(t, o)
+	if at, err := a.Reached(t.Context()); at.Commits != 0 || err != nil {
+		t.Errorf("an empty store has reached %+v, %v", at, err)
+	}
 	first, err := store.CompareAndSwap(t.Context(), a, "k", 0, []byte("v"))
 	must.Succeed(t, err)
 	if a.Committed() != (store.Position{Revision: first, Commits: 1}) || b.Committed() != (store.Position{}) {
@@ -220,7 +228,16 @@ func etcdRotation(t *testing.T, o store.EtcdOptions) {
 		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprint(i), 0, []byte(canary))
 		must.Succeed(t, err)
 	}
+	must.Succeed(t, put(t.Context(), s, "empty"))
 	writeKeys(t, path, keyB+keyA)
+	_, err = keys.Reread()
+	must.Succeed(t, err)
+	if last, changed, err := s.Reseal(t.Context(), ""); last == "" || changed != 256 || err != nil {
+		t.Fatalf("one batch changed %d entries up to %q, %v", changed, last, err)
+	}
+	if sealed, stale, err := s.CountSealed(t.Context()); sealed != 300 || stale != 44 || err != nil {
+		t.Fatalf("%d of %d entries have the old key, %v", stale, sealed, err)
+	}
 	rotation := &store.Rotation{Keys: keys, Files: []store.Sealed{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -233,7 +250,7 @@ func etcdRotation(t *testing.T, o store.EtcdOptions) {
 	cancel()
 	must.Succeed(t, <-done)
 	o.Sealer = sealerOf(t, keyB)
-	if entries, err := openEtcd(t, o).Range(t.Context(), "", "", 0); err != nil || len(entries) != 300 || string(entries[0].Value) != canary {
+	if entries, err := openEtcd(t, o).Range(t.Context(), "", "", 0); err != nil || len(entries) != 301 || string(entries[0].Value) != canary {
 		t.Errorf("%d entries, %v", len(entries), err)
 	}
 }
@@ -246,6 +263,14 @@ func etcdCopy(t *testing.T, o store.EtcdOptions) {
 	must.Succeed(t, err)
 	_, err = store.CompareAndSwap(t.Context(), s, "empty", 0, nil)
 	must.Succeed(t, err)
+	for n := 0; n < 4200; n += 100 { // more than a page
+		var txn store.Txn
+		for i := range 100 {
+			txn.Puts = append(txn.Puts, store.Put{Key: fmt.Sprintf("many/%04d", n+i), Value: []byte(canary)})
+		}
+		_, err := s.Commit(t.Context(), txn)
+		must.Succeed(t, err)
+	}
 	path := filepath.Join(t.TempDir(), "s.db")
 	must.Succeed(t, s.CopyTo(path))
 	file, err := store.OpenSealed(path, o.Kind, o.Sealer)
@@ -256,6 +281,17 @@ func etcdCopy(t *testing.T, o store.EtcdOptions) {
 	}
 	_, err = store.CompareAndSwap(t.Context(), file, "a", revision, nil)
 	must.Succeed(t, err)
+	if many, err := file.Range(t.Context(), "many/", "", 0); len(many) != 4200 || err != nil {
+		t.Errorf("%d of 4200 entries, %v", len(many), err)
+	}
+	must.Succeed(t, s.Close())
+	none := filepath.Join(t.TempDir(), "none.db")
+	if err := s.CopyTo(none); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a copy of a closed store: %v", err)
+	}
+	if _, err := os.Lstat(none); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the unfinished copy is still there: %v", err)
+	}
 }
 
 // With TLS both ends show a certificate. Without one nothing is read.
@@ -353,15 +389,18 @@ func TestEtcdWatchOfUnkeptRevisions(t *testing.T) {
 
 func TestEtcdOptions(t *testing.T) {
 	for name, change := range map[string]func(o *store.EtcdOptions){
-		`""`:             func(o *store.EtcdOptions) { o.Endpoints = nil },
-		"want https":     func(o *store.EtcdOptions) { o.Endpoints = []string{"http://etcd:2379"} },
-		`"etcd:2379"`:    func(o *store.EtcdOptions) { o.Endpoints = []string{"etcd:2379"} },
-		"either":         func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd:2379", "http://127.0.0.1:2379"} },
-		"HOST:PORT":      func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd"} },
-		"both the cert":  func(o *store.EtcdOptions) { o.CertFile = "c" },
-		"name and a pas": func(o *store.EtcdOptions) { o.Username = "u" },
-		`"atoll"`:        func(o *store.EtcdOptions) { o.Prefix = "atoll" },
-		"need https":     func(o *store.EtcdOptions) { o.Endpoints, o.CAFile = []string{"http://localhost:2379"}, "ca" },
+		`""`:                     func(o *store.EtcdOptions) { o.Endpoints = nil },
+		"want https":             func(o *store.EtcdOptions) { o.Endpoints = []string{"http://etcd:2379"} },
+		`"etcd:2379"`:            func(o *store.EtcdOptions) { o.Endpoints = []string{"etcd:2379"} },
+		"either":                 func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd:2379", "http://127.0.0.1:2379"} },
+		"HOST:PORT":              func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd"} },
+		"both the cert":          func(o *store.EtcdOptions) { o.CertFile = "c" },
+		"name and a pas":         func(o *store.EtcdOptions) { o.Username = "u" },
+		`"atoll"`:                func(o *store.EtcdOptions) { o.Prefix = "atoll" },
+		"need https":             func(o *store.EtcdOptions) { o.Endpoints, o.CAFile = []string{"http://localhost:2379"}, "ca" },
+		`"http://10.0.0.1:2379"`: func(o *store.EtcdOptions) { o.Endpoints = []string{"http://10.0.0.1:2379"} },
+		`"https://etcd:port"`:    func(o *store.EtcdOptions) { o.Endpoints = []string{"https://etcd:port"} },
+		"1 to 128 bytes":         func(o *store.EtcdOptions) { o.Prefix = "/" + strings.Repeat("x", 128) },
 	} {
 		o := store.EtcdOptions{Endpoints: []string{"https://etcd:2379"}, Prefix: "/atoll", Kind: "claims"}
 		must.Succeed(t, o.Validate())
@@ -370,6 +409,8 @@ func TestEtcdOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	longest := store.EtcdOptions{Endpoints: []string{"https://etcd:2379"}, Prefix: "/" + strings.Repeat("x", 127), Kind: "claims"}
+	must.Succeed(t, longest.Validate())
 }
 
 // TestI2AnEtcdThatWasSetBackIsNotUsed: every call says so, from the first that knows; a process that starts then reads what there is.
@@ -442,4 +483,121 @@ func TestI2AnEtcdWhoseRevisionsRoseIsNotUsed(t *testing.T) {
 	if stores[1].Committed() != before {
 		t.Errorf("its progress is %+v, and was %+v", stores[1].Committed(), before)
 	}
+}
+
+// A store is held while a process leads.
+func etcdHeld(t *testing.T, o store.EtcdOptions) {
+	s := openEtcd(t, o)
+	if held, err := s.Held(t.Context()); held || err != nil {
+		t.Errorf("before: %t, %v", held, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	leads, done := make(chan bool, 10), make(chan error, 1)
+	go func() {
+		done <- s.Lead(ctx, "sweep", func(ctx context.Context) {
+			leads <- true
+			<-ctx.Done()
+		})
+	}()
+	<-leads
+	if held, err := s.Held(t.Context()); !held || err != nil {
+		t.Errorf("with a leader: %t, %v", held, err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Reseal stops at the first entry that cannot be encrypted.
+func etcdFailingKey(t *testing.T, o store.EtcdOptions) {
+	provider := failingOf(t, keyA)
+	o.Sealer = envelope.New(provider)
+	s := openEtcd(t, o)
+	for i := range 3 {
+		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprint(i), 0, []byte(canary))
+		must.Succeed(t, err)
+	}
+	provider.down.Store(true)
+	if _, changed, err := s.Reseal(t.Context(), ""); !errors.Is(err, errDown) || changed != 0 || provider.tries.Load() != 1 {
+		t.Errorf("%d entries were changed in %d tries, %v", changed, provider.tries.Load(), err)
+	}
+}
+
+// A watch goes on after an error that may pass, from where it was. It pauses before each attempt.
+func etcdFailingWatch(t *testing.T, o store.EtcdOptions) {
+	provider := failingOf(t, keyA)
+	o.Sealer = sealerOf(t, keyA)
+	other := openEtcd(t, o)
+	o.Sealer = envelope.New(provider)
+	s := openEtcd(t, o)
+	provider.down.Store(true)
+	after, err := s.Revision()
+	must.Succeed(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, ended := make(chan string, 10), make(chan error, 1)
+	go func() {
+		ended <- s.Watch(ctx, "", after, func(all []store.Event) { events <- all[0].Key + "=" + string(all[0].Value) })
+	}()
+	begin := time.Now()
+	_, err = store.CompareAndSwap(t.Context(), other, "k", 0, []byte(canary))
+	must.Succeed(t, err)
+	wait.For(t, 20*time.Second, "the watch to try again", func(context.Context) error {
+		select {
+		case err := <-ended:
+			t.Fatalf("the watch ended: %v", err)
+		default:
+		}
+		return wait.If(provider.tries.Load() > 3, provider.tries.Load())
+	})
+	if took := time.Since(begin); took < 900*time.Millisecond { // three pauses
+		t.Errorf("four attempts took %s", took)
+	}
+	provider.down.Store(false)
+	select {
+	case got := <-events:
+		if got != "k="+canary {
+			t.Errorf("the watch has %q", got)
+		}
+	case err := <-ended:
+		t.Fatalf("the watch ended: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// While the member does not respond, a call ends with its caller's time, and a call with more time is tried again. A read that may be stale
+// says nothing about the quorum, so only another read ends the failure.
+func etcdHangs(t *testing.T, e *etcdtest.Etcd, s *store.Etcd) {
+	must.Succeed(t, put(t.Context(), s, "a"))
+	get := func(ctx context.Context, patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		_, ok, err := s.Get(ctx, "a")
+		if err == nil && !ok {
+			t.Error("the entry is gone")
+		}
+		return err
+	}
+	stale := store.AllowStale(t.Context())
+	e.Freeze(0)
+	var err error
+	for err == nil { // until it has stopped
+		err = get(t.Context(), 700*time.Millisecond)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("in little time: %v, the store says %v", err, s.Failure())
+	}
+	if err := get(stale, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("in little time, although it may be stale: %v", err)
+	}
+	time.AfterFunc(1500*time.Millisecond, func() { e.Thaw(0) })
+	if err := get(stale, time.Minute); err != nil || !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("what may be stale: %v, the store says %v", err, s.Failure())
+	}
+	must.Succeed(t, get(t.Context(), time.Minute))
+	must.Succeed(t, s.Failure())
 }

@@ -30,6 +30,14 @@ func TestLazyTransactionsWaitForCompany(t *testing.T) {
 			t.Errorf("a lazy transaction by itself took %s, want %s", took, store.LazyPause)
 		}
 		begin = time.Now()
+		go late("first")
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		go late("second")
+		if first, second := <-lazy, <-lazy; first != second || first != store.LazyPause {
+			t.Errorf("two lazy transactions took until %s and %s, want %s for both", first, second, store.LazyPause)
+		}
+		begin = time.Now()
 		go late("with another")
 		synctest.Wait()
 		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: "urgent"}}})

@@ -17,11 +17,12 @@ import (
 // RunShared checks what a store of several processes adds. open returns two clients of one empty store.
 func RunShared(t *testing.T, open func(t *testing.T) (a, b store.Shared)) {
 	for name, check := range map[string]func(t *testing.T, a, b store.Shared){
-		"a watch has every change once": watchHasEveryChange,
-		"a watch starts where told":     watchStartsWhereTold,
-		"a watch ends with its context": watchEnds,
-		"one winner of two clients":     oneWinnerOfTwo,
-		"one leader":                    oneLeader,
+		"a watch has every change once":     watchHasEveryChange,
+		"a watch starts where told":         watchStartsWhereTold,
+		"a watch ends with its context":     watchEnds,
+		"one winner of two clients":         oneWinnerOfTwo,
+		"one leader":                        oneLeader,
+		"a leader that is done leads again": leadsAgain,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t)
@@ -137,5 +138,19 @@ func oneLeader(t *testing.T, a, b store.Shared) {
 	}
 	if first == second || most.Load() != 1 {
 		t.Fatalf("%s led, then %s, at most %d at once", first, second, most.Load())
+	}
+}
+
+func leadsAgain(t *testing.T, a, _ store.Shared) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	terms := 0
+	err := a.Lead(ctx, "sweep", func(context.Context) {
+		if terms++; terms == 2 {
+			cancel()
+		}
+	})
+	if terms != 2 || !errors.Is(err, context.Canceled) {
+		t.Fatalf("it led %d times, and ended with %v", terms, err)
 	}
 }

@@ -151,6 +151,8 @@ func ranges(t *testing.T, s store.Store) {
 		{"", "d", 0, ""},
 		{"", "a0", 1, "b"},
 		{"", "b", 2, "b/1 b/2"},
+		{"b", "b", 0, "b/1 b/2 b/3"},
+		{"b", "a", 0, "b b/1 b/2 b/3"},
 	} {
 		entries, err := s.Range(t.Context(), tc.prefix, tc.after, tc.limit)
 		if err != nil {
