@@ -167,23 +167,26 @@ func templateRef(name string) manifest.Ref {
 	return manifest.Ref{Kind: manifest.TemplateKind, Name: name}
 }
 
-// put stores a manifest, or its removal if o is nil. If the record already has the manifest, put changes nothing.
-func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) error {
+// put stores a manifest, or its removal if o is nil, and returns the record. If before already has the manifest, put changes nothing.
+func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) (*record, error) {
 	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
-		return problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
+		return nil, problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
 	}
 	r := &record{Ref: ref, object: o}
 	if o != nil {
 		data, err := o.Encode()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.Manifest = data
 	}
 	if before != nil && string(before.Manifest) == string(r.Manifest) && before.Revision >= s.floor(ref) {
-		return nil
+		return before, nil
 	}
-	return s.replace(ctx, r, before)
+	if err := s.replace(ctx, r, before); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // floor returns the latest revision that a cluster was found to have.
@@ -255,7 +258,8 @@ func (s *Service) PutEnv(ctx context.Context, in *sandboxv1.PutEnvRequest) error
 	if err != nil {
 		return err
 	}
-	return s.put(ctx, ref, o, before, in.GetRevision())
+	_, err = s.put(ctx, ref, o, before, in.GetRevision())
+	return err
 }
 
 // DeleteEnv removes an Env.
@@ -273,7 +277,8 @@ func (s *Service) DeleteEnv(ctx context.Context, in *sandboxv1.DeleteEnvRequest)
 	if err := s.removable(ctx, r.Ref); err != nil {
 		return err
 	}
-	return s.put(ctx, r.Ref, nil, r, 0)
+	_, err = s.put(ctx, r.Ref, nil, r, 0)
+	return err
 }
 
 func unknown(ref manifest.Ref) error { return problem.New(problem.NotFound, "%s", ref.Missing()) }

@@ -129,10 +129,11 @@ func (t Templates) PutTemplate(ctx context.Context, in *sandboxv1.PutTemplateReq
 	if err != nil {
 		return nil, err
 	}
-	if err := t.put(ctx, ref, o, before, in.GetRevision()); err != nil {
+	r, err := t.put(ctx, ref, o, before, in.GetRevision())
+	if err != nil {
 		return nil, err
 	}
-	return t.full(ctx, t.state.Load().records[keyOf(ref)])
+	return t.full(ctx, r) // not the state's record, which may be a later one of another replica
 }
 
 // DeleteTemplate removes a template.
@@ -147,7 +148,8 @@ func (t Templates) DeleteTemplate(ctx context.Context, in *sandboxv1.DeleteTempl
 	if err := t.removable(ctx, r.Ref); err != nil {
 		return nil, err
 	}
-	return &emptypb.Empty{}, t.put(ctx, r.Ref, nil, r, 0)
+	_, err = t.put(ctx, r.Ref, nil, r, 0)
+	return &emptypb.Empty{}, err
 }
 
 // ListTemplateRevisions returns the last revisions of a template.
