@@ -381,8 +381,9 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref, r *record) (*
 	}
 	// Another call may have written a later one since r was read.
 	history = slices.DeleteFunc(history, func(h revision) bool { return h.Revision > r.Revision })
-	for i := range history { // an earlier manifest may name more clusters than the last one
-		if o, err := manifest.Parse(history[i].Manifest); err == nil && checkParts(ctx, o) != nil {
+	for i := range history { // an earlier manifest may name more clusters than the last one, or be hidden from the caller
+		o, err := manifest.Parse(history[i].Manifest)
+		if err == nil && (checkParts(ctx, o) != nil || ref.Kind == manifest.TemplateKind && !visible(ctx, o)) {
 			history[i].Manifest = nil
 		}
 	}

@@ -32,6 +32,8 @@
 //   - A call about a template reads its record once, and a put returns the record that it has written; because the caller has to see what
 //     the call shows or replaces, and another replica may hide it meanwhile: TestATemplateThatIsHiddenMeanwhileIsNotShown,
 //     TestATemplateThatIsHiddenMeanwhileIsNotReplaced.
+//   - The revisions of a template omit manifests that are hidden from the caller; because a template may have been hidden before, or be
+//     removed by now: TestVisibility, TestATemplateThatIsHiddenMeanwhileIsNotShown.
 //   - No object is removed from a cluster because the catalogue does not know it (I5). A removal needs a tombstone, or a later revision
 //     without a segment of the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
 //   - A cluster that has a later revision keeps it (I4). The revision of the next put is higher than both: the same test.
