@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
@@ -25,7 +24,7 @@ func (e *Etcd) Register(registry prometheus.Registerer) error {
 	return errors.Join(e.metrics.register(registry, e.Failure), registry.Register(e.counts.gauge(e.options.Kind)))
 }
 
-// CopyTo writes a copy of the store at one revision to a new bbolt file at path. Values stay encrypted. A copy that fails leaves no file.
+// CopyTo writes a copy of the store at one revision to a new bbolt file at path. Values stay encrypted.
 func (e *Etcd) CopyTo(path string) (err error) {
 	ctx := context.Background()
 	l := layout{e.options.Kind, make([]Migration, e.options.Schema-1), e.seal}
@@ -43,7 +42,7 @@ func (e *Etcd) CopyTo(path string) (err error) {
 		err = db.Sync()
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
-		return fmt.Errorf("copying %s to %s: %w", e, path, errors.Join(err, os.Remove(path)))
+		return fmt.Errorf("copying %s to %s: %w", e, path, err)
 	}
 	return nil
 }
