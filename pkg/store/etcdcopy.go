@@ -100,6 +100,9 @@ func (e *Etcd) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 // after `after`. It returns the last key it checked, or "" at the end, and how many entries were stale. An entry that another write changes
 // at the same time is encrypted with the current key by that write.
 func (e *Etcd) Reseal(ctx context.Context, after string) (last string, changed int, err error) {
+	if e.seal.sealer == nil {
+		return "", 0, nil
+	}
 	var seen int
 	var stale []*mvccpb.KeyValue
 	_, err = e.pages(ctx, "", after, resealBatch, 0, func(kv *mvccpb.KeyValue) error {
