@@ -14,8 +14,9 @@
 //     TestSnapshotDigestIsThatOfItsContent, FuzzReports.
 //   - SaturatedFor counts down. It is in no digest, is not a difference, and is only sent together with another change:
 //     TestDigestIgnoresWhatCountsDown, TestPutReportsChanges.
-//   - Equal Defaults, Shapes and keys are stored once, a canonical uid in its short form (TestUIDIsKeptAsItWasGiven), and a single member
-//     without a slice; because a hub holds a segment for every Env and cluster: TestEqualPartsAreStoredOnce.
+//   - Equal Defaults and Shapes are stored once, and so is the key of segments that were made from one another (Update, Bare). A canonical
+//     uid is stored in its short form (TestUIDIsKeptAsItWasGiven), and a single member without a slice; because a hub holds a segment for
+//     every Env and cluster: TestEqualPartsAreStoredOnce.
 //   - Wire input is bounded (bounds.go); because what is stored must fit into a frame to any peer (I14): TestFromProtoRefuses,
 //     TestBoundsOfTexts, TestBoundsOfSegments, TestSizeIsNoLessThanTheWire.
 //   - Equal digests mean equal views (I4): TestDiffIsWhatApplyNeeds, FuzzReports. Order decides which report is older: TestOrder. Only a

@@ -35,7 +35,7 @@ func (k Key) Check() error {
 	return checkName("name", k.Name)
 }
 
-// Intern returns the key with its namespace string shared with equal ones.
+// Intern returns the key with its namespace string shared with equal ones that were interned since the last garbage collection.
 func (k Key) Intern() Key { return Key{Namespace: unique.Make(k.Namespace).Value(), Name: k.Name} }
 
 // Proto returns the wire format of the key.
