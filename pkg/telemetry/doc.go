@@ -24,5 +24,5 @@
 //     TestACallIsOneTraceAcrossProcesses of e2e/federation.
 //   - A caller's traceparent is continued, but not its baggage: TestUnaryContinuesTheCallersTrace.
 //   - otelgrpc is not used; because REST calls have no gRPC connection, and spans of streams would last for days:
-//     TestNoPackageUsesOtelGRPC.
+//     depguard in .golangci.yml.
 package telemetry

@@ -5,7 +5,6 @@ package telemetry
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -97,17 +96,6 @@ func TestEndKeepsTheReasonAndNotTheMessage(t *testing.T) {
 	got := spans.GetSpans()[0]
 	if got.Status.Code != codes.Error || got.Status.Description != string(problem.ClaimKeyConflict) || len(got.Events) != 0 {
 		t.Errorf("span: %+v", got)
-	}
-}
-
-// TestNoPackageUsesOtelGRPC: a module that a package imports is in go.mod, and go mod tidy marks those that only other modules import.
-func TestNoPackageUsesOtelGRPC(t *testing.T) {
-	text, err := os.ReadFile("../../go.mod")
-	must.Succeed(t, err)
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "/otelgrpc ") && !strings.Contains(line, "// indirect") {
-			t.Errorf("go.mod requires %s", strings.TrimSpace(line))
-		}
 	}
 }
 
