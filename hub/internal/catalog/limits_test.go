@@ -189,11 +189,35 @@ func TestRolloutMaxUnavailable(t *testing.T) {
 	})
 }
 
-// readOnce is a store of several replicas, where another one writes an entry once this one has read it.
+// hiddenTemplate is the template of templateText, which only the team red sees.
+const hiddenTemplate = `
+apiVersion: agents.navix.sh/v1alpha1
+kind: SandboxTemplate
+metadata: {name: base}
+spec: {visibility: {rules: [{team: red}]}, template: {spec: {containers: [{name: sandbox, image: busybox}]}}}
+`
+
+// team is the context of a caller of a team.
+func team(t *testing.T, name string) context.Context {
+	t.Helper()
+	return principal.With(t.Context(), principal.Principal{Name: "bob", Team: name, AllNamespaces: true})
+}
+
+// readOnce is a store of several replicas, where another one writes an entry once this one has read it, or once this one has committed.
 type readOnce struct {
 	store.Shared
-	key  string
-	then func() error // nil: nothing is written
+	key       string
+	then      func() error // after a read of key; nil: nothing is written
+	committed func() error // after a commit; nil: nothing is written
+}
+
+func (r *readOnce) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
+	revision, err := r.Shared.Commit(ctx, txn)
+	if then := r.committed; then != nil {
+		r.committed = nil
+		err = errors.Join(err, then())
+	}
+	return revision, err
 }
 
 func (r *readOnce) Get(ctx context.Context, key string) (store.Entry, bool, error) {
@@ -215,7 +239,7 @@ func TestATemplateThatIsHiddenMeanwhileIsNotReplaced(t *testing.T) {
 		_, err := Templates{Service: w.Service}.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, text)})
 		return err
 	}
-	must.Succeed(t, put(w.admin(), strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)))
+	must.Succeed(t, put(w.admin(), hiddenTemplate))
 	e, _, err := s.Get(t.Context(), s.key)
 	must.Succeed(t, err)
 	must.Succeed(t, put(w.admin(), templateText))
@@ -223,7 +247,7 @@ func TestATemplateThatIsHiddenMeanwhileIsNotReplaced(t *testing.T) {
 		_, err := s.Commit(t.Context(), store.Txn{Puts: []store.Put{{Key: s.key, Value: e.Value}}})
 		return err
 	}
-	blue := principal.With(t.Context(), principal.Principal{Name: "bob", Team: "blue", AllNamespaces: true})
+	blue := team(t, "blue")
 	if err := put(blue, strings.Replace(templateText, "busybox", "other", 1)); err == nil {
 		t.Error("the template is replaced")
 	}
@@ -232,7 +256,8 @@ func TestATemplateThatIsHiddenMeanwhileIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A plan and the revisions are of the template that its caller was found to see, and not of one that another replica has written meanwhile.
+// A plan, the revisions and the result of a put are of the template that their caller was found to see, and not of one that another replica
+// has written meanwhile.
 func TestATemplateThatIsHiddenMeanwhileIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	s := &readOnce{Shared: store.NewMemory(), key: objectPrefix + keyOf(templateRef("base"))}
@@ -241,18 +266,17 @@ func TestATemplateThatIsHiddenMeanwhileIsNotShown(t *testing.T) {
 	other := Templates{Service: w.Service} // of another replica
 	w.restart()
 	hide := func() error {
-		text := strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)
-		_, err := other.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, text)})
+		_, err := other.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, hiddenTemplate)})
 		return err
 	}
-	blue := principal.With(t.Context(), principal.Principal{Name: "bob", Team: "blue", AllNamespaces: true})
+	blue := team(t, "blue")
 	templates := Templates{Service: w.Service}
 	w.putTemplate()
 	must.Succeed(t, w.putEnv(envText)) // the plan asks its clusters
 
+	changed := object(t, strings.Replace(templateText, "busybox", "other", 1))
 	s.then = hide
-	_, err := templates.PlanTemplate(blue, &sandboxv1.PlanTemplateRequest{Name: "base",
-		Template: object(t, strings.Replace(templateText, "busybox", "other", 1))})
+	_, err := templates.PlanTemplate(blue, &sandboxv1.PlanTemplateRequest{Name: "base", Template: changed})
 	must.Succeed(t, err)
 	if got := has(w.clusters["east"]); got != "base@2" {
 		t.Errorf("the plan of a change of revision 1 asks east for %s", got)
@@ -262,29 +286,37 @@ func TestATemplateThatIsHiddenMeanwhileIsNotShown(t *testing.T) {
 	s.then = hide
 	list, err := templates.ListTemplateRevisions(blue, &sandboxv1.ListTemplateRevisionsRequest{Name: "base"})
 	must.Succeed(t, err)
-	if all := list.GetRevisions(); len(all) != 3 || all[0].GetRevision() != 3 {
-		t.Errorf("the revisions up to 3 are %v", all)
+	if all := list.GetRevisions(); len(all) != 3 || all[0].GetRevision() != 3 || all[0].GetManifest() == nil || all[1].GetManifest() != nil {
+		t.Errorf("the revisions up to 3, without the manifest of 2, are %v", all)
+	}
+
+	w.putTemplate() // revision 5 shows it again
+	s.committed = func() error {
+		err := hide()
+		templates.latest(t.Context(), templateRef("base")) // as the watch of this replica may
+		return err
+	}
+	put, err := templates.PutTemplate(blue, &sandboxv1.PutTemplateRequest{Name: "base", Template: changed})
+	must.Succeed(t, err)
+	if got := put.GetCatalog().GetRevision(); got != 6 {
+		t.Errorf("the put of revision 6 shows revision %d", got)
 	}
 }
 
 // A template that a caller does not see is not there for it, and no Env of its can name it.
 func TestVisibility(t *testing.T) {
 	w := newWorld(t)
-	hidden := strings.Replace(templateText, "spec: {", "spec: {visibility: {rules: [{team: red}]}, ", 1)
 	templates := Templates{Service: w.Service}
-	_, err := templates.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, hidden)})
+	_, err := templates.PutTemplate(w.admin(), &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, hiddenTemplate)})
 	must.Succeed(t, err)
-	of := func(team string) context.Context {
-		return principal.With(t.Context(), principal.Principal{Name: "bob", Team: team, AllNamespaces: true})
-	}
 	put := func(ctx context.Context) error {
 		return w.PutEnv(ctx, &sandboxv1.PutEnvRequest{Namespace: "default", Name: "demo", Env: object(t, envText)})
 	}
-	if err := put(of("blue")); err == nil ||
+	if err := put(team(t, "blue")); err == nil ||
 		!strings.Contains(err.Error(), `spec.templateRef.name: "base" is not valid, want a template whose`) {
 		t.Errorf("an Env of a template that is hidden: %v", err)
 	}
-	must.Succeed(t, put(of("red")))
+	must.Succeed(t, put(team(t, "red")))
 	for what, call := range map[string]func(ctx context.Context) error{
 		"put": func(ctx context.Context) error {
 			_, err := templates.PutTemplate(ctx, &sandboxv1.PutTemplateRequest{Name: "base", Template: object(t, templateText)})
@@ -307,15 +339,23 @@ func TestVisibility(t *testing.T) {
 			return err
 		},
 	} {
-		if p := problem.FromError(call(of("blue"))); p == nil || p.Reason != problem.NotFound {
+		if p := problem.FromError(call(team(t, "blue"))); p == nil || p.Reason != problem.NotFound {
 			t.Errorf("%s of a template that is hidden: %v", what, p)
 		}
 	}
-	list, err := templates.ListTemplates(of("blue"), &sandboxv1.ListTemplatesRequest{})
+	list, err := templates.ListTemplates(team(t, "blue"), &sandboxv1.ListTemplatesRequest{})
 	if err != nil || len(list.GetTemplates()) != 0 {
 		t.Errorf("the list has %v, %v", list.GetTemplates(), err)
 	}
-	if list, err = templates.ListTemplates(of("red"), &sandboxv1.ListTemplatesRequest{}); err != nil || len(list.GetTemplates()) != 1 {
+	if list, err = templates.ListTemplates(team(t, "red"), &sandboxv1.ListTemplatesRequest{}); err != nil || len(list.GetTemplates()) != 1 {
 		t.Errorf("the team's list has %v, %v", list.GetTemplates(), err)
+	}
+	_, err = templates.DeleteTemplate(w.admin(), &sandboxv1.DeleteTemplateRequest{Name: "base"})
+	must.Succeed(t, err)
+	for name, shown := range map[string]bool{"blue": false, "red": true} {
+		removed, err := templates.ListTemplateRevisions(team(t, name), &sandboxv1.ListTemplateRevisionsRequest{Name: "base"})
+		if all := removed.GetRevisions(); err != nil || len(all) != 2 || (all[1].GetManifest() != nil) != shown {
+			t.Errorf("team %s sees revisions %v of the template that is removed, %v", name, all, err)
+		}
 	}
 }
