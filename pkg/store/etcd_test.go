@@ -72,7 +72,6 @@ func TestEtcdConformance(t *testing.T) {
 	t.Run("held", func(t *testing.T) { etcdHeld(t, inEtcd(e)) })
 	t.Run("a key that fails", func(t *testing.T) { etcdFailingKey(t, inEtcd(e)) })
 	t.Run("a watch that fails", func(t *testing.T) { etcdFailingWatch(t, inEtcd(e)) })
-	t.Run("a member that hangs", func(t *testing.T) { etcdHangs(t, e, openEtcd(t, inEtcd(e))) })
 }
 
 // A process knows what it committed, and asks how far all have come.
@@ -218,9 +217,7 @@ func etcdLayout(t *testing.T, o store.EtcdOptions) {
 
 func etcdRotation(t *testing.T, o store.EtcdOptions) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
-	writeKeys(t, path, keyA)
-	keys, err := envelope.OpenKeyFile(path)
-	must.Succeed(t, err)
+	keys := keyFileOf(t, path, keyA)
 	o.Sealer = envelope.New(keys)
 	s := openEtcd(t, o)
 	for i := range 300 {
@@ -229,7 +226,7 @@ func etcdRotation(t *testing.T, o store.EtcdOptions) {
 	}
 	must.Succeed(t, put(t.Context(), s, "empty"))
 	writeKeys(t, path, keyB+keyA)
-	_, err = keys.Reread()
+	_, err := keys.Reread()
 	must.Succeed(t, err)
 	if last, changed, err := s.Reseal(t.Context(), ""); last == "" || changed != 256 || err != nil {
 		t.Fatalf("one batch changed %d entries up to %q, %v", changed, last, err)
@@ -487,14 +484,19 @@ func etcdHeld(t *testing.T, o store.EtcdOptions) {
 		t.Errorf("before: %t, %v", held, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	leads, done := make(chan bool, 10), make(chan error, 1)
+	defer cancel()
+	leads, done := make(chan bool, 1), make(chan error, 1)
 	go func() {
 		done <- s.Lead(ctx, "sweep", func(ctx context.Context) {
 			leads <- true
 			<-ctx.Done()
 		})
 	}()
-	<-leads
+	select {
+	case <-leads:
+	case err := <-done:
+		t.Fatalf("it ended before it led: %v", err)
+	}
 	if held, err := s.Held(t.Context()); !held || err != nil {
 		t.Errorf("with a leader: %t, %v", held, err)
 	}
@@ -502,6 +504,10 @@ func etcdHeld(t *testing.T, o store.EtcdOptions) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	wait.For(t, time.Minute, "the store to be free", func(ctx context.Context) error {
+		held, err := s.Held(ctx)
+		return errors.Join(err, wait.If(!held, held))
+	})
 }
 
 // Reseal stops at the first entry that cannot be encrypted.
@@ -566,7 +572,9 @@ func etcdFailingWatch(t *testing.T, o store.EtcdOptions) {
 
 // While the member does not respond, a call ends with its caller's time, and a call with more time is tried again. A read that may be stale
 // says nothing about the quorum, so only another read ends the failure.
-func etcdHangs(t *testing.T, e *etcdtest.Etcd, s *store.Etcd) {
+func TestEtcdCallsThatHang(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	s := openEtcd(t, inEtcd(e))
 	must.Succeed(t, put(t.Context(), s, "a"))
 	get := func(ctx context.Context, patience time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -579,9 +587,10 @@ func etcdHangs(t *testing.T, e *etcdtest.Etcd, s *store.Etcd) {
 	}
 	stale := store.AllowStale(t.Context())
 	e.Freeze(0)
+	defer e.Thaw(0)
 	var err error
 	for err == nil { // until it has stopped
-		err = get(t.Context(), 700*time.Millisecond)
+		err = get(t.Context(), 900*time.Millisecond)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(s.Failure(), store.ErrUnavailable) {
 		t.Errorf("in little time: %v, the store says %v", err, s.Failure())
@@ -589,10 +598,17 @@ func etcdHangs(t *testing.T, e *etcdtest.Etcd, s *store.Etcd) {
 	if err := get(stale, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("in little time, although it may be stale: %v", err)
 	}
-	time.AfterFunc(1500*time.Millisecond, func() { e.Thaw(0) })
-	if err := get(stale, time.Minute); err != nil || !errors.Is(s.Failure(), store.ErrUnavailable) {
+	read := make(chan error, 1)
+	go func() { read <- get(stale, time.Minute) }()
+	select {
+	case err := <-read:
+		t.Fatalf("what may be stale, before the member responds: %v", err)
+	case <-time.After(1500 * time.Millisecond): // longer than one attempt
+	}
+	e.Thaw(0)
+	if err := <-read; err != nil || !errors.Is(s.Failure(), store.ErrUnavailable) {
 		t.Errorf("what may be stale: %v, the store says %v", err, s.Failure())
 	}
-	must.Succeed(t, get(t.Context(), time.Minute))
+	wait.For(t, time.Minute, "reads to continue", func(ctx context.Context) error { return get(ctx, time.Minute) })
 	must.Succeed(t, s.Failure())
 }

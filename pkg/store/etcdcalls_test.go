@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -31,10 +30,9 @@ func TestEtcdCallsThatAreRefused(t *testing.T) {
 	}
 	_, err = e.client.Compact(t.Context(), int64(revision))
 	must.Succeed(t, err)
-	begin := time.Now()
 	_, err = e.pages(t.Context(), "", "", 1, 1, func(*mvccpb.KeyValue) error { return nil })
-	if took := time.Since(begin); !errors.Is(err, rpctypes.ErrCompacted) || took > 2*time.Second {
-		t.Errorf("reading a compacted revision took %s: %v", took, err)
+	if !errors.Is(err, rpctypes.ErrCompacted) {
+		t.Errorf("reading a compacted revision: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -20,9 +20,7 @@ import (
 // A replica that lacks the key of what another one has written is told so, and reads everything once it has the key.
 func etcdLateKey(t *testing.T, o store.EtcdOptions) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
-	writeKeys(t, path, keyA)
-	keys, err := envelope.OpenKeyFile(path)
-	must.Succeed(t, err)
+	keys := keyFileOf(t, path, keyA)
 	late, ahead := o, o
 	late.Sealer, ahead.Sealer = envelope.New(keys), sealerOf(t, keyB+keyA)
 	s, other := openEtcd(t, late), openEtcd(t, ahead)
@@ -44,7 +42,7 @@ func etcdLateKey(t *testing.T, o store.EtcdOptions) {
 	if n := <-loaded; n != 0 {
 		t.Errorf("%d entries of an empty store", n)
 	}
-	_, err = store.CompareAndSwap(t.Context(), other, "k", 0, []byte(canary))
+	_, err := store.CompareAndSwap(t.Context(), other, "k", 0, []byte(canary))
 	must.Succeed(t, err)
 	wait.For(t, 20*time.Second, "the missing key to be told", func(ctx context.Context) error {
 		select {

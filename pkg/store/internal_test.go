@@ -289,7 +289,7 @@ func TestADraftOfAnotherStays(t *testing.T) {
 	}
 }
 
-// An error of the connection is ErrUnavailable. A refusal of etcd is not, and can be told by its error.
+// An error of the connection is ErrUnavailable. A refusal of etcd is not, and keeps its error.
 func TestWhatIsAnErrorOfEtcd(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err, want   error
@@ -348,7 +348,7 @@ func TestWhatIsTooLargeForEtcd(t *testing.T) {
 }
 
 // A read that may be stale leaves half of its caller's time for the member that responds.
-func TestWhatIsHalfOfTheTime(t *testing.T) {
+func TestEtcdCallsHaveHalfOfTheTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	half, end := halfOf(ctx)
@@ -383,7 +383,7 @@ func TestWhatIsAGroupForEtcd(t *testing.T) {
 }
 
 // Every lazy request that waits when the store is closed gets a result.
-func TestWhatIsLeftAtTheEndOfAStore(t *testing.T) {
+func TestEtcdCloseEndsLazyRequests(t *testing.T) {
 	l := &lazies{
 		store:    &Etcd{closed: true, metrics: newMetrics("test")},
 		requests: make(chan *request, maxOps), quit: make(chan struct{}), done: make(chan struct{}),

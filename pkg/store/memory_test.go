@@ -29,8 +29,20 @@ func TestMemoryIsShared(t *testing.T) {
 	})
 }
 
-// All returns every entry of a prefix once, whatever the size of a page, and stops at an error of the store.
-func TestMemoryIsReadInPages(t *testing.T) {
+// ranges counts the pages that are read of a store.
+type ranges struct {
+	store.Store
+	n int
+}
+
+func (r *ranges) Range(ctx context.Context, prefix, after string, limit int) ([]store.Entry, error) {
+	r.n++
+	return r.Store.Range(ctx, prefix, after, limit)
+}
+
+// All returns every entry of a prefix once, whatever the size of a page, and stops at an error of the store. A size below 1 means
+// MaxRange.
+func TestAllReadsEveryPage(t *testing.T) {
 	s := store.NewMemory()
 	var txn store.Txn
 	for _, key := range []string{"a", "b/1", "b/2", "b/3", "b/4", "c"} {
@@ -38,14 +50,14 @@ func TestMemoryIsReadInPages(t *testing.T) {
 	}
 	_, err := s.Commit(t.Context(), txn)
 	must.Succeed(t, err)
-	for page := -1; page <= 5; page++ {
-		keys := ""
-		for e, err := range store.All(t.Context(), s, "b/", page) {
+	for page, want := range map[int]int{-1: 1, 0: 1, 1: 5, 2: 3, 3: 2, 4: 2, 5: 1} {
+		read, keys := &ranges{Store: s}, ""
+		for e, err := range store.All(t.Context(), read, "b/", page) {
 			must.Succeed(t, err)
 			keys += e.Key + " "
 		}
-		if keys != "b/1 b/2 b/3 b/4 " {
-			t.Fatalf("in pages of %d there are %q", page, keys)
+		if keys != "b/1 b/2 b/3 b/4 " || read.n != want {
+			t.Fatalf("in pages of %d there are %q, in %d reads, want %d", page, keys, read.n, want)
 		}
 	}
 	must.Succeed(t, s.Close())
@@ -59,7 +71,7 @@ func TestMemoryIsReadInPages(t *testing.T) {
 }
 
 // A page has at most MaxRange entries. All does not take such a page for the last one.
-func TestMemoryIsReadInFullPages(t *testing.T) {
+func TestAllReadsFullPages(t *testing.T) {
 	s := store.NewMemory()
 	var txn store.Txn
 	for i := range store.MaxRange + 1 {
@@ -78,7 +90,7 @@ func TestMemoryIsReadInFullPages(t *testing.T) {
 }
 
 // KeepFollowing loads again a second after a failure, passes later changes, and returns when the store is closed.
-func TestMemoryIsFollowedAgain(t *testing.T) {
+func TestKeepFollowingLoadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		ctx, cancel := context.WithCancel(t.Context())

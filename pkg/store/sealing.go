@@ -116,7 +116,8 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 	if b.seal.sealer == nil {
 		return "", 0, nil
 	}
-	var ( // of the change, which may still run when ctx ends
+	// The change writes these. It may still run after ctx ends, so the results are not among them.
+	var (
 		checked   string
 		encrypted int
 		failed    error
