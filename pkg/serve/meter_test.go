@@ -91,7 +91,7 @@ func TestI14FloodsAreReadAtAPace(t *testing.T) {
 	}
 }
 
-// I14: what is read is charged afterwards; so little is read at a time before a caller is authenticated, also where TLS has decrypted more.
+// I14: input is charged after it is read. So a read before authentication is small, also where TLS has decrypted more.
 func TestI14StrangersAreReadInSmallPieces(t *testing.T) {
 	const size = 8 * strangersRead
 	cert, roots := selfSigned(t)
