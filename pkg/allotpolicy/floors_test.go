@@ -128,8 +128,8 @@ func TestHolderKeepsItsFloor(t *testing.T) {
 	}
 }
 
-// A new incarnation has no rooms and no parts: a group below its minReplicas stays there, and one above shrinks to all of it, not to the
-// earlier part.
+// A new incarnation has no rooms and no parts. A group below its minReplicas stays. One above shrinks to minReplicas, not to its earlier
+// part.
 func TestANewIncarnationKeepsItsMinReplicas(t *testing.T) {
 	h := allotpolicy.NewHolder()
 	h.Switch(true)

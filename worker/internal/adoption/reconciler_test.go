@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,15 +15,14 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane/planetest"
 )
 
 // The API server adds the owner reference only to the pool that was read: not to another one of its name, and not to one that has changed.
 func TestOwnPatchesWhatWasRead(t *testing.T) {
-	scheme := runtime.NewScheme()
-	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	pool := &v1alpha1.SandboxPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "pool"}}
 	sent := ""
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithInterceptorFuncs(interceptor.Funcs{
+	c := fake.NewClientBuilder().WithScheme(planetest.Scheme(t)).WithObjects(pool).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, p client.Patch, _ ...client.PatchOption) error {
 			body, err := p.Data(obj)
 			sent += string(p.Type()) + " " + string(body)

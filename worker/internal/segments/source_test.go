@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +16,7 @@ import (
 
 	"navix.sh/atoll/api/v1alpha1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -48,11 +48,9 @@ func TestI10MarksAreASetOfEnvs(t *testing.T) {
 
 // A segment is neither of the moment of a mark, nor of that of an earlier segment, and stays as it was built.
 func TestASegmentIsOfTheMomentAtWhichItIsBuilt(t *testing.T) {
-	scheme := runtime.NewScheme()
-	must.Succeed(t, v1alpha1.AddToScheme(scheme))
 	env := &v1alpha1.SandboxEnv{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "py"}}
 	env.Spec.Clusters = []v1alpha1.EnvClusterSpec{{ClusterID: "east", Members: []v1alpha1.EnvClusterMember{{Name: "a"}}}}
-	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(env).Build()
+	cache := fake.NewClientBuilder().WithScheme(planetest.Scheme(t)).WithObjects(env).Build()
 	s, key := New(Options{Cache: cache, ClusterID: "east"}), segment.Key{Namespace: "default", Name: "py"}
 	s.SetOpen(true)
 	s.Mark(key)
