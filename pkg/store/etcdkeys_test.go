@@ -5,6 +5,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/envelope"
 	"navix.sh/atoll/pkg/store"
@@ -63,4 +65,100 @@ func etcdLateKey(t *testing.T, o store.EtcdOptions) {
 	}
 	cancel()
 	<-done
+}
+
+func etcdRotation(t *testing.T, o store.EtcdOptions) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	keys := keyFileOf(t, path, keyA)
+	o.Sealer = envelope.New(keys)
+	s := openEtcd(t, o)
+	for i := range 300 {
+		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprint(i), 0, []byte(canary))
+		must.Succeed(t, err)
+	}
+	must.Succeed(t, put(t.Context(), s, "empty"))
+	writeKeys(t, path, keyB+keyA)
+	_, err := keys.Reread()
+	must.Succeed(t, err)
+	if last, changed, err := s.Reseal(t.Context(), ""); last == "" || changed != 256 || err != nil {
+		t.Fatalf("one batch changed %d entries up to %q, %v", changed, last, err)
+	}
+	if sealed, stale, err := s.CountSealed(t.Context()); sealed != 300 || stale != 44 || err != nil {
+		t.Fatalf("%d of %d entries have the old key, %v", stale, sealed, err)
+	}
+	rotation := &store.Rotation{Keys: keys, Files: []store.Sealed{s}, Clock: clock.RealClock{}, Log: testlog.New(t)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- rotation.Run(ctx) }()
+	wait.For(t, time.Minute, "every entry to have the new key", func(ctx context.Context) error {
+		sealed, stale, err := s.CountSealed(ctx)
+		must.Succeed(t, err)
+		return wait.If(sealed == 300 && stale == 0, stale)
+	})
+	cancel()
+	must.Succeed(t, <-done)
+	o.Sealer = sealerOf(t, keyB)
+	if entries, err := openEtcd(t, o).Range(t.Context(), "", "", 0); err != nil || len(entries) != 301 || string(entries[0].Value) != canary {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// Reseal stops at the first entry that cannot be encrypted.
+func etcdFailingKey(t *testing.T, o store.EtcdOptions) {
+	provider := failingOf(t, keyA)
+	o.Sealer = envelope.New(provider)
+	s := openEtcd(t, o)
+	for i := range 3 {
+		_, err := store.CompareAndSwap(t.Context(), s, fmt.Sprint(i), 0, []byte(canary))
+		must.Succeed(t, err)
+	}
+	provider.down.Store(true)
+	if _, changed, err := s.Reseal(t.Context(), ""); !errors.Is(err, errDown) || changed != 0 || provider.tries.Load() != 1 {
+		t.Errorf("%d entries were changed in %d tries, %v", changed, provider.tries.Load(), err)
+	}
+}
+
+// A watch goes on after an error that may pass, from where it was. It pauses before each attempt.
+func etcdFailingWatch(t *testing.T, o store.EtcdOptions) {
+	provider := failingOf(t, keyA)
+	o.Sealer = sealerOf(t, keyA)
+	other := openEtcd(t, o)
+	o.Sealer = envelope.New(provider)
+	s := openEtcd(t, o)
+	provider.down.Store(true)
+	after, err := s.Revision()
+	must.Succeed(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, ended := make(chan string, 10), make(chan error, 1)
+	go func() {
+		ended <- s.Watch(ctx, "", after, func(all []store.Event) { events <- all[0].Key + "=" + string(all[0].Value) })
+	}()
+	begin := time.Now()
+	_, err = store.CompareAndSwap(t.Context(), other, "k", 0, []byte(canary))
+	must.Succeed(t, err)
+	wait.For(t, 20*time.Second, "the watch to try again", func(context.Context) error {
+		select {
+		case err := <-ended:
+			t.Fatalf("the watch ended: %v", err)
+		default:
+		}
+		return wait.If(provider.tries.Load() > 3, provider.tries.Load())
+	})
+	if took := time.Since(begin); took < 900*time.Millisecond { // three pauses
+		t.Errorf("four attempts took %s", took)
+	}
+	provider.down.Store(false)
+	select {
+	case got := <-events:
+		if got != "k="+canary {
+			t.Errorf("the watch has %q", got)
+		}
+	case err := <-ended:
+		t.Fatalf("the watch ended: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

@@ -14,6 +14,65 @@ import (
 	"navix.sh/atoll/pkg/store"
 )
 
+// TestEtcdWithoutQuorum: every call ends within seconds and says why; reads that allow it go on, and so does all of it later.
+func TestEtcdWithoutQuorum(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{Members: 3})
+	o := inEtcd(e)
+	s := openEtcd(t, o)
+	_, err := store.CompareAndSwap(t.Context(), s, "a", 0, []byte("1"))
+	must.Succeed(t, err)
+	events := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan error, 1)
+	after, err := s.Revision()
+	must.Succeed(t, err)
+	go func() {
+		watched <- s.Watch(ctx, "", after, func(all []store.Event) { events <- all[0].Key })
+	}()
+	e.Freeze(0)
+	e.Stop(1)
+	for name, call := range map[string]func() error{
+		"get":    func() error { _, _, err := s.Get(t.Context(), "a"); return err },
+		"range":  func() error { _, err := s.Range(t.Context(), "", "", 0); return err },
+		"commit": func() error { _, err := store.CompareAndSwap(t.Context(), s, "a", 1, nil); return err },
+		"lazy": func() error {
+			_, err := s.Commit(t.Context(), store.Txn{Deletes: []string{"x"}, Lazy: true})
+			return err
+		},
+		"open": func() error { _, err := store.OpenEtcd(t.Context(), o); return err },
+	} {
+		begin := time.Now()
+		if err := call(); !errors.Is(err, store.ErrUnavailable) || name != "open" && !errors.Is(s.Failure(), store.ErrUnavailable) {
+			t.Errorf("%s: %v, the store says %v", name, err, s.Failure())
+		}
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("%s took %s", name, took)
+		}
+	}
+	if entry, ok, err := s.Get(store.AllowStale(t.Context()), "a"); err != nil || !ok || string(entry.Value) != "1" {
+		t.Errorf("a read that may be stale: %+v %t %v", entry, ok, err)
+	}
+	if !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("after it the store says %v", s.Failure())
+	}
+	e.Start(1)
+	wait.For(t, time.Minute, "writes to continue", func(ctx context.Context) error { return put(ctx, s, "b") })
+	must.Succeed(t, s.Failure())
+	select {
+	case got := <-events:
+		if got != "b" {
+			t.Errorf("the watch has %q", got)
+		}
+	case err := <-watched:
+		t.Fatalf("the watch ended without a quorum: %v", err)
+	}
+	e.Thaw(0)
+	cancel()
+	if err := <-watched; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // TestEtcdWithoutQuorumInLittleTime: callers that have less time than a call's own bound show the failure as well, and a read that may be
 // stale has time left for the member that responds.
 func TestEtcdWithoutQuorumInLittleTime(t *testing.T) {
@@ -57,4 +116,47 @@ func TestEtcdWithoutQuorumInLittleTime(t *testing.T) {
 	e.Start(1)
 	wait.For(t, time.Minute, "writes to continue", func(ctx context.Context) error { return put(ctx, probed, "c") })
 	must.Succeed(t, probed.Failure())
+}
+
+// While the member does not respond, a call ends with its caller's time, and a call with more time is tried again. A read that may be stale
+// says nothing about the quorum, so only another read ends the failure.
+func TestEtcdCallsThatHang(t *testing.T) {
+	e := etcdtest.Start(t, etcdtest.Options{})
+	s := openEtcd(t, inEtcd(e))
+	must.Succeed(t, put(t.Context(), s, "a"))
+	get := func(ctx context.Context, patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		_, ok, err := s.Get(ctx, "a")
+		if err == nil && !ok {
+			t.Error("the entry is gone")
+		}
+		return err
+	}
+	stale := store.AllowStale(t.Context())
+	e.Freeze(0)
+	defer e.Thaw(0)
+	var err error
+	for err == nil { // until it has stopped
+		err = get(t.Context(), 900*time.Millisecond)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("in little time: %v, the store says %v", err, s.Failure())
+	}
+	if err := get(stale, 300*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("in little time, although it may be stale: %v", err)
+	}
+	read := make(chan error, 1)
+	go func() { read <- get(stale, time.Minute) }()
+	select {
+	case err := <-read:
+		t.Fatalf("what may be stale, before the member responds: %v", err)
+	case <-time.After(1500 * time.Millisecond): // longer than one attempt
+	}
+	e.Thaw(0)
+	if err := <-read; err != nil || !errors.Is(s.Failure(), store.ErrUnavailable) {
+		t.Errorf("what may be stale: %v, the store says %v", err, s.Failure())
+	}
+	wait.For(t, time.Minute, "reads to continue", func(ctx context.Context) error { return get(ctx, time.Minute) })
+	must.Succeed(t, s.Failure())
 }

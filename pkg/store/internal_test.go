@@ -9,12 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.etcd.io/bbolt"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"navix.sh/atoll/e2e/must"
 )
@@ -32,65 +30,6 @@ func TestAGroupIsWhatWaits(t *testing.T) {
 		for len(c.requests) > 0 {
 			<-c.requests
 		}
-	}
-}
-
-// TestADraftThatWasCutOffIsBegunAnew, wherever it was.
-func TestADraftThatWasCutOffIsBegunAnew(t *testing.T) {
-	whole := filepath.Join(t.TempDir(), "s.db")
-	draft, err := openDraft(whole)
-	must.Succeed(t, err)
-	must.Succeed(t, draft.Close())
-	content, err := os.ReadFile(whole)
-	must.Succeed(t, err)
-	for size := 0; size <= len(content); size += 1024 {
-		path := filepath.Join(t.TempDir(), "s.db")
-		must.Succeed(t, os.WriteFile(path+".new", content[:size], 0o600))
-		s, err := OpenBolt(path, "test")
-		if err != nil {
-			t.Errorf("cut off at %d of %d: %v", size, len(content), err)
-			continue
-		}
-		must.Succeed(t, s.Close())
-	}
-}
-
-// Of two processes that start on one directory the second takes the first one's file, from which that may serve already.
-func TestASecondFirstStartReplacesNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	first, err := OpenBolt(path, "test")
-	must.Succeed(t, err)
-	defer first.Close()
-	before, err := os.Stat(path)
-	must.Succeed(t, err)
-	must.Succeed(t, (layout{kind: "test"}).create(path)) // of a process that has found no file
-	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
-		t.Errorf("the file was replaced: %v", err)
-	}
-	if _, err := os.Lstat(draftOf(path)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the second one's draft is still there: %v", err)
-	}
-}
-
-// A process that dies between the link and the removal of its draft leaves a second name, which the next start removes.
-func TestADraftThatIsTheFileGoes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	for range 2 {
-		s, err := OpenBolt(path, "test")
-		must.Succeed(t, err)
-		must.Succeed(t, s.Close())
-		if _, err := os.Lstat(draftOf(path)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a draft is there: %v", err)
-		}
-		must.Succeed(t, os.Link(path, draftOf(path)))
-	}
-}
-
-func TestAFileThatCannotHaveItsNameIsNone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	must.Succeed(t, os.MkdirAll(filepath.Join(path, "full"), 0o700))
-	if err := (layout{kind: "test"}).create(path); err == nil {
-		t.Error("a directory was taken for the file")
 	}
 }
 
@@ -141,37 +80,6 @@ func label(m *dto.Metric, name string) string {
 		}
 	}
 	return ""
-}
-
-// The end of a caller's time is a failure of etcd once etcd has had time to respond. Then a success ends it.
-func TestWhatIsAFailureOfEtcd(t *testing.T) {
-	ended, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancel()
-	left, leave := context.WithCancel(t.Context())
-	leave()
-	for name, tc := range map[string]struct {
-		ctx    context.Context
-		waited time.Duration
-		err    error
-		fails  bool
-		want   error
-	}{
-		"the caller's time":           {ended, failsAfter, context.DeadlineExceeded, true, context.DeadlineExceeded},
-		"a caller with too little":    {ended, 0, context.DeadlineExceeded, false, context.DeadlineExceeded},
-		"the caller leaves":           {left, time.Minute, context.Canceled, false, context.Canceled},
-		"the call's own time":         {t.Context(), callTimeout, context.DeadlineExceeded, true, ErrUnavailable},
-		"a part of a caller's little": {t.Context(), 0, context.DeadlineExceeded, false, ErrUnavailable},
-		"a refusal":                   {t.Context(), 0, rpctypes.ErrNoSpace, true, rpctypes.ErrNoSpace},
-	} {
-		e := &Etcd{}
-		err := e.responded(tc.ctx, time.Now().Add(-tc.waited), tc.err)
-		if failed := e.failure.Load() != nil; failed != tc.fails || !errors.Is(err, tc.want) {
-			t.Errorf("%s: failed %t, %v", name, failed, err)
-		}
-		if err := e.responded(tc.ctx, time.Now(), nil); err != nil || e.failure.Load() != nil {
-			t.Errorf("%s, and then a success: %v, %v", name, err, e.failure.Load())
-		}
-	}
 }
 
 // A process that has waited for the lock of a file which was replaced meanwhile (Rewrite, a restore) does not go on with the old one.
@@ -253,155 +161,6 @@ func TestAGroupHasChangesAndConflicts(t *testing.T) {
 			if e, ok, err := s.Get(t.Context(), r.txn.Puts[0].Key); err != nil || ok != (tc.want[i] == nil) || e.Revision != got.revision {
 				t.Errorf("%s: request %d at revision %d left %+v %t %v", name, i, got.revision, e, ok, err)
 			}
-		}
-	}
-}
-
-// A draft gets its name by a link. A draft that cannot be linked is renamed; a directory stands for a file system without links.
-func TestADraftIsPublished(t *testing.T) {
-	for name, create := range map[string]func(path string) error{
-		"a file":                func(path string) error { return os.WriteFile(path, nil, 0o600) },
-		"what cannot be linked": func(path string) error { return os.Mkdir(path, 0o700) },
-	} {
-		path := filepath.Join(t.TempDir(), "s.db")
-		must.Succeed(t, create(draftOf(path)))
-		err := publish(draftOf(path), path)
-		_, there := os.Lstat(path)
-		_, draft := os.Lstat(draftOf(path))
-		if err != nil || there != nil || !errors.Is(draft, os.ErrNotExist) {
-			t.Errorf("%s: %v; the file: %v, its draft: %v", name, err, there, draft)
-		}
-	}
-}
-
-// A draft that is not the file belongs to another process.
-func TestADraftOfAnotherStays(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	s, err := OpenBolt(path, "test")
-	must.Succeed(t, err)
-	must.Succeed(t, s.Close())
-	must.Succeed(t, os.WriteFile(draftOf(path), []byte("another"), 0o600))
-	s, err = OpenBolt(path, "test")
-	must.Succeed(t, err)
-	must.Succeed(t, s.Close())
-	if content, err := os.ReadFile(draftOf(path)); err != nil || string(content) != "another" {
-		t.Errorf("the draft is %q, %v", content, err)
-	}
-}
-
-// An error of the connection is ErrUnavailable. A refusal of etcd is not, and keeps its error.
-func TestWhatIsAnErrorOfEtcd(t *testing.T) {
-	for name, tc := range map[string]struct {
-		err, want   error
-		unavailable bool
-	}{
-		"too many changes": {rpctypes.ErrTooManyOps, ErrTooLarge, false},
-		"too many bytes":   {rpctypes.ErrRequestTooLarge, ErrTooLarge, false},
-		"no space":         {rpctypes.ErrNoSpace, rpctypes.ErrNoSpace, false},
-		"no permission":    {rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied, false},
-		"a wrong password": {rpctypes.ErrAuthFailed, rpctypes.ErrAuthFailed, false},
-		"compacted":        {rpctypes.ErrCompacted, rpctypes.ErrCompacted, false},
-		"no leader":        {rpctypes.ErrNoLeader, rpctypes.ErrNoLeader, true},
-		"etcd's own time":  {rpctypes.ErrTimeout, rpctypes.ErrTimeout, true},
-		"no time":          {context.DeadlineExceeded, ErrUnavailable, true},
-		"no connection":    {errors.New("connection refused"), ErrUnavailable, true},
-	} {
-		if err := explain(tc.err); !errors.Is(err, tc.want) || errors.Is(err, ErrUnavailable) != tc.unavailable {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// The limits are those of etcd, minus one change and 16 KiB. Each operation counts 160 bytes more than its key and its value.
-func TestWhatIsTooLargeForEtcd(t *testing.T) {
-	some := func(conditions, puts, deletes, size int) (txn Txn) {
-		for range conditions {
-			txn.If = append(txn.If, Condition{Key: "key"})
-		}
-		for range puts {
-			txn.Puts = append(txn.Puts, Put{Key: "key", Value: make([]byte, size)})
-		}
-		for range deletes {
-			txn.Deletes = append(txn.Deletes, "key")
-		}
-		return txn
-	}
-	if got, want := sizeOf(some(2, 3, 4, 1000)), 2*163+3*1163+4*163; got != want {
-		t.Errorf("the size is %d, want %d", got, want)
-	}
-	const most = 1_556_480 // 1536 KiB minus 16 KiB
-	for name, tc := range map[string]struct {
-		txn  Txn
-		fits bool
-	}{
-		"127 changes":          {some(0, 100, 27, 0), true},
-		"128 changes":          {some(0, 100, 28, 0), false},
-		"127 conditions":       {some(127, 0, 1, 0), true},
-		"128 conditions":       {some(128, 0, 1, 0), false},
-		"as many bytes as fit": {some(0, 1, 0, most-163), true},
-		"one byte more":        {some(0, 1, 0, most-162), false},
-	} {
-		if err := fits(tc.txn); (err == nil) != tc.fits || err != nil && !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// A read that may be stale leaves half of its caller's time for the member that responds.
-func TestEtcdCallsHaveHalfOfTheTime(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	half, end := halfOf(ctx)
-	defer end()
-	deadline, ok := half.Deadline()
-	if left := time.Until(deadline); !ok || left > 30*time.Minute || left < 29*time.Minute {
-		t.Errorf("of an hour %s are left, %t", left, ok)
-	}
-	half, end = halfOf(t.Context())
-	defer end()
-	if deadline, ok := half.Deadline(); ok {
-		t.Errorf("without a deadline there is one at %s", deadline)
-	}
-}
-
-// A group has no more than fits into one transaction of etcd, and no key twice.
-func TestWhatIsAGroupForEtcd(t *testing.T) {
-	put := func(key string) *request { return &request{txn: Txn{Puts: []Put{{Key: key}}}} }
-	var g group
-	for i := range maxOps {
-		if !g.add(put(fmt.Sprint(i))) {
-			t.Fatalf("the request after %d was refused", i)
-		}
-	}
-	if g.add(put("more")) || len(g.requests) != maxOps || fits(g.txn) != nil {
-		t.Errorf("%d requests are in a group: %v", len(g.requests), fits(g.txn))
-	}
-	var twice group
-	if !twice.add(put("k")) || twice.add(put("k")) {
-		t.Error("a key is in a group twice")
-	}
-}
-
-// Every lazy request that waits when the store is closed gets a result.
-func TestEtcdCloseEndsLazyRequests(t *testing.T) {
-	l := &lazies{
-		store:    &Etcd{closed: true, metrics: newMetrics("test")},
-		requests: make(chan *request, maxOps), quit: make(chan struct{}), done: make(chan struct{}),
-	}
-	var waiting []*request
-	for i := range 100 { // run may take some of them before it sees that quit is closed
-		r := &request{txn: Txn{Puts: []Put{{Key: fmt.Sprint(i)}}}, done: make(chan result, 1)}
-		waiting = append(waiting, r)
-		l.requests <- r
-	}
-	close(l.quit)
-	l.run()
-	for i, r := range waiting {
-		if len(r.done) != 1 {
-			t.Fatalf("request %d has no result", i)
-		}
-		if got := <-r.done; !errors.Is(got.err, ErrClosed) {
-			t.Errorf("request %d: %v", i, got.err)
 		}
 	}
 }
