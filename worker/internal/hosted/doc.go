@@ -4,15 +4,16 @@
 //
 // In: a Provider's calls of Engage, runner.Options. Out: a runner.Worker for each cluster, its metrics, Leases of the hosting cluster.
 //
-//	host.go      Host, a multicluster.Aware: one goroutine per cluster, which retries until its cluster is disengaged
-//	share.go     Share: which replica runs which cluster, by Leases of the hosting cluster
-//	decide.go    pure: which clusters a replica takes and gives up
-//	followed.go  the clusters that one of our providers has engaged, each with its kubeconfig
-//	providers.go kubeconfig (Secrets), as the module reads them; the ids of clusters
-//	files.go     file, a directory of kubeconfigs
-//	objects.go   clusters that objects of one kind describe, with credentials in Secrets
-//	clusterapi.go, inventory.go  Clusters of Cluster API and ClusterProfiles as sources of clusters
-//	run.go       the flags, and a process that hosts workers
+//	run.go         the flags, and a process that hosts workers
+//	providers.go   kubeconfig (Secrets), as the module reads them; the ids of clusters
+//	files.go       file, a directory of kubeconfigs
+//	clusterapi.go  Clusters of Cluster API as a source of clusters
+//	inventory.go   ClusterProfiles as a source of clusters
+//	objects.go     clusters that objects of one kind describe, with credentials in Secrets
+//	followed.go    the clusters that one of our providers has engaged, each with its kubeconfig
+//	host.go        Host, a multicluster.Aware: one goroutine per cluster, which retries until its cluster is disengaged
+//	share.go       Share: which replica runs which cluster, by Leases of the hosting cluster
+//	decide.go      which clusters a replica takes and gives up (pure)
 //
 // The module has its providers for Cluster API and ClusterProfiles apart, with the modules of these projects. Here these are two kinds of
 // objects, which are read as they are. The module's provider of Secrets is not used, because it ends a cluster before it knows whether the
