@@ -60,7 +60,7 @@ LANES       ?= 2
 SUITES      ?= $(SUITES_0) $(SUITES_1) $(SUITES_2)
 ALLSUITES    = $(SUITES_0) $(SUITES_1) $(SUITES_2) $(ATTACKS)
 
-# What rotation runs: by the hash of a commit a third of the suites, two faults, one of replicas and ten attacks; by the day one more fault
+# What rotation runs: by the hash of a commit a third of the suites, two faults, one of replicas and eight attacks; by the day one more fault
 # and the seeds. The number of a commit would draw the same again and again: many commits land at a time, and strides share factors with 25,
 # 5 or 3.
 DAY         ?= $(shell date +%Y%m%d)
@@ -172,14 +172,14 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
-rotation: planes ## A third of the suites, two faults, one with several hubs, and ten attacks by the commit (COMMIT), and one fault and simulations by the day (DAY)
+rotation: planes ## A third of the suites, two faults, one with several hubs, and eight attacks by the commit (COMMIT), and one fault and simulations by the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(THIRD), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
 	$(MAKE) e2e SUITES='$(THIRD)' || $(MAKE) e2e SUITES='$(THIRD)' LANES=1
 	$(if $(filter upgrade,$(THIRD)),go test -vet=off -timeout 30m -count 1 -v ./e2e/upgrade -args -hubs 3)
 	@# Memory, streams, results and claims that hang are judged here; latency, which needs a quiet machine, by make adversary.
 	go test -vet=off -timeout 30m -count 1 -v -run TestAdversary ./e2e/adversary -args -rotate '$(COMMIT)' -floor 10s
-	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 2 -sim.seed $(DAY)
+	go test -vet=off -timeout 30m -count 1 ./e2e/sim -sim.seeds 1 -sim.seed $(DAY)
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -faults '$(ROTATED)' -seeds '$(DAY)' -kills 10
 	go test -vet=off -timeout 30m -count 1 -v -run TestFaults ./e2e/faults -args -hubs 3 -faults '$(REPLICATED)' -seeds '$(DAY)'
 

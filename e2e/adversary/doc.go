@@ -27,5 +27,5 @@
 //
 //	go test ./e2e/adversary   a few rows
 //	make adversary            all rows (ROWS: a regular expression, FULL=1: full size, HUBS=3: also those on the replicas' own ports)
-//	make rotation             ten rows that change with the commit
+//	make rotation             eight rows that change with the commit
 package adversary

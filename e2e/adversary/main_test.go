@@ -19,7 +19,7 @@ import (
 var (
 	rowsFlag = flag.String("rows", "^(strangers-bodies|unicode-names|planted-keys)$",
 		"regular expression of the rows to run, by name or role/name")
-	rotateFlag = flag.Int("rotate", -1, "run ten rows by this number instead, so that consecutive numbers reach all rows")
+	rotateFlag = flag.Int("rotate", -1, "run eight rows by this number instead, so that consecutive numbers reach all rows")
 	fullFlag   = flag.Bool("full", false, "attacks at full size against the hub's default limits")
 	rssFlag    = flag.Int64("rss", 256, "most resident memory of hub and workers, in MiB")
 	floorFlag  = flag.Duration("floor", 10*time.Second,
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 }
 
 // perRotation is how many rows a rotation runs.
-const perRotation = 10
+const perRotation = 8
 
 // choose returns the rows to run, in the table's order.
 func choose() ([]row, error) {
