@@ -96,7 +96,7 @@ var revisionView = view[*sandboxv1.CatalogRevision]{
 		{header: "BY", value: (*sandboxv1.CatalogRevision).GetChangedBy},
 		{header: "CHANGES", value: func(r *sandboxv1.CatalogRevision) string {
 			if r.GetManifest() == nil {
-				return "removed"
+				return "removed or hidden"
 			}
 			return clip.Line(strings.Join(r.GetChanges(), "; "))
 		}},

@@ -3,7 +3,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -167,7 +166,8 @@ func templateRef(name string) manifest.Ref {
 	return manifest.Ref{Kind: manifest.TemplateKind, Name: name}
 }
 
-// put stores a manifest, or its removal if o is nil, and returns the record. If before already has the manifest, put changes nothing.
+// put stores a manifest, or its removal if o is nil, and returns the record, to be shown only. If before already has the manifest, put
+// changes nothing.
 func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) (*record, error) {
 	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
 		return nil, problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
@@ -381,11 +381,14 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref, r *record) (*
 	}
 	// Another call may have written a later one since r was read.
 	history = slices.DeleteFunc(history, func(h revision) bool { return h.Revision > r.Revision })
-	for i := range history { // an earlier manifest may name more clusters than the last one, or be hidden from the caller
-		o, err := manifest.Parse(history[i].Manifest)
-		if err == nil && (checkParts(ctx, o) != nil || ref.Kind == manifest.TemplateKind && !visible(ctx, o)) {
+	objects := make([]manifest.Object, len(history))
+	for i, h := range history { // an earlier manifest may name more clusters than the last one, or be hidden from the caller
+		o, err := manifest.Parse(h.Manifest)
+		if err != nil || checkParts(ctx, o) != nil || ref.Kind == manifest.TemplateKind && !visible(ctx, o) {
 			history[i].Manifest = nil
+			continue
 		}
+		objects[i] = o
 	}
 	out := &sandboxv1.ListRevisionsResponse{}
 	for i, h := range history {
@@ -393,13 +396,8 @@ func (s *Service) revisions(ctx context.Context, ref manifest.Ref, r *record) (*
 		if shown.Manifest, err = toStruct(h.Manifest); err != nil {
 			return nil, err
 		}
-		if i+1 < len(history) && len(h.Manifest) > 0 && len(history[i+1].Manifest) > 0 {
-			now, errNow := manifest.Parse(h.Manifest)
-			was, errWas := manifest.Parse(history[i+1].Manifest)
-			if err := cmp.Or(errNow, errWas); err != nil {
-				return nil, err
-			}
-			shown.Changes = manifest.Diff(was, now)
+		if i+1 < len(history) && objects[i] != nil && objects[i+1] != nil {
+			shown.Changes = manifest.Diff(objects[i+1], objects[i])
 		}
 		out.Revisions = append(out.Revisions, shown)
 	}

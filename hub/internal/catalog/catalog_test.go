@@ -598,6 +598,17 @@ func otherClustersAreNotShown(w *world, bound context.Context) {
 	}
 	_, err = w.ImportEnv(bound, &sandboxv1.ImportEnvRequest{Namespace: namespace, Name: "other", DryRun: true})
 	workertest.WantReason(t, err, problem.NotFound)
+
+	must.Succeed(t, w.putEnv(strings.Replace(ofWest, "name: base", "name: other", 1)))
+	r, err = w.find(w.admin(), envRef(namespace, name))
+	must.Succeed(t, err)
+	over = *r.Rollout // as after the undo of one with east
+	over.State, over.Plan.Stages = sandboxv1.Rollout_UNDONE, [][]string{{"east"}, {"west"}}
+	must.Succeed(t, w.move(w.admin(), r, over, false))
+	rollout, err = w.ControlRollout(bound, &sandboxv1.ControlRolloutRequest{
+		Namespace: namespace, Name: name, Action: sandboxv1.ControlRolloutRequest_UNDO, ToRevision: 3,
+	})
+	tellsNothing("an undo", rollout, err)
 }
 
 // A replica that has heard of no change yet shows and changes what another has written.

@@ -29,11 +29,11 @@
 //   - A cluster gets the latest revision of each manifest, not the history: TestDeliver.
 //   - A call about one manifest sees a write that its caller has just made at another replica. A list shows what this replica knows:
 //     TestACallSeesWhatAnotherReplicaWrote.
-//   - A call about a template reads its record once, and a put returns the record that it has written; because the caller has to see what
-//     the call shows or replaces, and another replica may hide it meanwhile: TestATemplateThatIsHiddenMeanwhileIsNotShown,
-//     TestATemplateThatIsHiddenMeanwhileIsNotReplaced.
-//   - The revisions of a template omit manifests that are hidden from the caller; because a template may have been hidden before, or be
-//     removed by now: TestVisibility, TestATemplateThatIsHiddenMeanwhileIsNotShown.
+//   - A call about a template checks and uses one read of its record; because another replica may hide the template meanwhile:
+//     TestATemplateThatIsHiddenMeanwhileIsNotShown, TestATemplateThatIsHiddenMeanwhileIsNotReplaced. PutTemplate shows the record that it
+//     wrote: TestATemplateThatIsHiddenMeanwhileIsNotShown.
+//   - The revisions of a template omit manifests that are hidden from the caller; because a template may have been hidden before:
+//     TestATemplateThatIsHiddenMeanwhileIsNotShown. A removed template is NOT_FOUND for a caller who saw none of them: TestVisibility.
 //   - No object is removed from a cluster because the catalogue does not know it (I5). A removal needs a tombstone, or a later revision
 //     without a segment of the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
 //   - A cluster that has a later revision keeps it (I4). The revision of the next put is higher than both: the same test.

@@ -41,7 +41,7 @@ func (t Templates) PlanTemplate(ctx context.Context, in *sandboxv1.PlanTemplateR
 	return t.plan(ctx, ref, in.GetTemplate(), before)
 }
 
-// plan plans a change of the latest record; before may be nil. A nil manifest plans a removal.
+// plan plans a change of before, the latest record or nil. A nil manifest plans a removal.
 func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struct, before *record) (*sandboxv1.PlanEnvResponse, error) {
 	var o manifest.Object
 	if in != nil {

@@ -372,7 +372,7 @@ func (s *Service) ControlRollout(ctx context.Context, in *sandboxv1.ControlRollo
 	if now.Rollout == nil {
 		return &sandboxv1.Rollout{State: sandboxv1.Rollout_UNDONE, Revision: now.Revision, Since: timestamppb.New(now.Changed)}, nil
 	}
-	return s.showRollout(now), nil
+	return ofClusters(s.showRollout(now), seenParts(ctx, ref)), nil
 }
 
 func (s *Service) steer(ctx context.Context, r *record, action sandboxv1.ControlRolloutRequest_Action) error {

@@ -161,5 +161,11 @@ func (t Templates) ListTemplateRevisions(
 	if err := hidden(ctx, r); err != nil {
 		return nil, err
 	}
-	return t.revisions(ctx, ref, r)
+	out, err := t.revisions(ctx, ref, r)
+	if err == nil && r.removed() && !slices.ContainsFunc(out.GetRevisions(), hasManifest) {
+		return nil, unknown(ref) // it was hidden from the caller
+	}
+	return out, err
 }
+
+func hasManifest(r *sandboxv1.CatalogRevision) bool { return r.GetManifest() != nil }
