@@ -68,6 +68,7 @@ func TestEtcdConformance(t *testing.T) {
 	t.Run("a copy is a file", func(t *testing.T) { etcdCopy(t, inEtcd(e)) })
 	t.Run("held", func(t *testing.T) { etcdHeld(t, inEtcd(e)) })
 	t.Run("a key that fails", func(t *testing.T) { etcdFailingKey(t, inEtcd(e)) })
+	t.Run("no key", func(t *testing.T) { etcdWithoutKey(t, openEtcd(t, inEtcd(e))) })
 	t.Run("a watch that fails", func(t *testing.T) { etcdFailingWatch(t, inEtcd(e)) })
 }
 

@@ -33,13 +33,9 @@ func TestEtcdCallsThatAreRefused(t *testing.T) {
 	must.Succeed(t, err)
 	began := time.Now()
 	_, err = e.pages(t.Context(), "", "", 1, 1, func(*mvccpb.KeyValue) error { return nil })
-	if took := time.Since(began); !errors.Is(err, rpctypes.ErrCompacted) || took >= callTimeout { // attempts end then
+	// A read that is tried again goes on until callTimeout.
+	if took := time.Since(began); !errors.Is(err, rpctypes.ErrCompacted) || took >= callTimeout {
 		t.Errorf("reading a compacted revision took %s: %v", took, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if last, changed, err := e.Reseal(ctx, ""); last != "" || changed != 0 || err != nil { // a call would fail
-		t.Errorf("encrypting a store without a key: %d entries up to %q, %v", changed, last, err)
 	}
 }
 

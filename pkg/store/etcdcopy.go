@@ -97,8 +97,9 @@ func (e *Etcd) CountSealed(ctx context.Context) (sealed, stale int, err error) {
 }
 
 // Reseal encrypts entries that have another key with the current one. It checks a bounded number of entries, in key order from the one
-// after `after`. It returns the last key it checked, or "" at the end, and how many entries were stale. An entry that another write changes
-// at the same time is encrypted with the current key by that write.
+// after `after`. It returns the last key it checked, or "" at the end, and how many entries were stale. After an error it returns neither,
+// although it may have encrypted some entries. An entry that another write changes at the same time is encrypted with the current key by
+// that write.
 func (e *Etcd) Reseal(ctx context.Context, after string) (last string, changed int, err error) {
 	if e.seal.sealer == nil {
 		return "", 0, nil
@@ -117,17 +118,16 @@ func (e *Etcd) Reseal(ctx context.Context, after string) (last string, changed i
 		return "", 0, err
 	}
 	for _, kv := range stale {
-		entry, err := e.entry(ctx, kv)
-		if err == nil {
+		var entry Entry
+		if entry, err = e.entry(ctx, kv); err == nil {
 			_, err = CompareAndSwap(ctx, e, entry.Key, entry.Revision, entry.Value)
 		}
 		if err != nil && !errors.Is(err, ErrConflict) {
-			return "", changed, fmt.Errorf("encrypting with key %q: %w", e.seal.sealer.Current(), err)
+			return "", 0, fmt.Errorf("encrypting with key %q: %w", e.seal.sealer.Current(), err)
 		}
-		changed++
 	}
 	if seen < resealBatch {
 		last = ""
 	}
-	return last, changed, nil
+	return last, len(stale), nil
 }

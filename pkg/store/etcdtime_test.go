@@ -151,7 +151,7 @@ func TestEtcdCallsThatHang(t *testing.T) {
 	select {
 	case err := <-read:
 		t.Fatalf("what may be stale, before the member responds: %v", err)
-	case <-time.After(1500 * time.Millisecond): // longer than one attempt
+	case <-time.After(1100 * time.Millisecond): // longer than one attempt, and far from callTimeout
 	}
 	e.Thaw(0)
 	if err := <-read; err != nil || !errors.Is(s.Failure(), store.ErrUnavailable) {

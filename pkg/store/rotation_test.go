@@ -161,7 +161,7 @@ func (l *leaving) Wrap(ctx context.Context, dataKey []byte) (string, []byte, err
 // A caller may leave while its entries are encrypted. The commit goes on, and shares no variable with it. Only the race detector sees a
 // shared variable.
 func TestRotationWhoseCallerLeaves(t *testing.T) {
-	path, provider := filepath.Join(t.TempDir(), "s.db"), failingOf(t, keyA)
+	path, provider := filepath.Join(t.TempDir(), "s.db"), keyFileOf(t, filepath.Join(t.TempDir(), "keys.yaml"), keyA)
 	s := openSealed(t, path, envelope.New(provider))
 	revisions := plant(t, s, 10)
 	must.Succeed(t, s.Close())

@@ -116,7 +116,7 @@ func (b *Bolt) Reseal(ctx context.Context, after string) (last string, changed i
 	if b.seal.sealer == nil {
 		return "", 0, nil
 	}
-	// The change writes these. It may still run after ctx ends, so the results are not among them.
+	// The committer may still run the change after Reseal has returned, so the change writes no result of Reseal.
 	var (
 		checked   string
 		encrypted int

@@ -45,11 +45,7 @@ func keyFileOf(t testing.TB, path, entries string) *envelope.KeyFile {
 
 func sealerOf(t testing.TB, entries string) *envelope.Sealer {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "keys.yaml")
-	writeKeys(t, path, entries)
-	s, err := envelope.Open(path)
-	must.Succeed(t, err)
-	return s
+	return envelope.New(keyFileOf(t, filepath.Join(t.TempDir(), "keys.yaml"), entries))
 }
 
 func openSealed(t *testing.T, path string, sealer *envelope.Sealer) *store.Bolt {
