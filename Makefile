@@ -60,9 +60,9 @@ LANES       ?= 2
 SUITES      ?= $(SUITES_0) $(SUITES_1) $(SUITES_2)
 ALLSUITES    = $(SUITES_0) $(SUITES_1) $(SUITES_2) $(ATTACKS)
 
-# What rotation runs: by the hash of a commit a third of the suites, two faults, one of replicas and eight attacks; by the day one more fault
-# and the seeds. The number of a commit would draw the same again and again: many commits land at a time, and strides share factors with 25,
-# 5 or 3.
+# What rotation runs: by the hash of a commit a third of the suites, two faults, one of replicas and eight attacks; by the day one more fault,
+# one simulation and the seed of the faults. The number of a commit would draw the same again and again: many commits land at a time, and
+# strides share factors with 25, 5 or 3.
 DAY         ?= $(shell date +%Y%m%d)
 COMMIT      ?= $(shell printf '%d' "0x$$(git rev-parse --short=7 HEAD)")
 ROTATED      = $(shell for n in $(DAY) $$(( $(COMMIT) * 2 )) $$(( $(COMMIT) * 2 + 1 )); do echo $$(( n % 25 + 1 )); done | sort -nu | paste -sd,)
@@ -172,7 +172,7 @@ adversary: planes ## Attack a federation in more than sixty ways while callers c
 	go test -timeout 90m -count 1 -v -run TestAdversary ./e2e/adversary -args -rows '$(ROWS)' -floor '$(FLOOR)' -nice 19 $(if $(FULL),-full) $(if $(HUBS),-hubs $(HUBS)) \
 		-out '$(CURDIR)/bin/adversary/latest.json'
 
-rotation: planes ## A third of the suites, two faults, one with several hubs, and eight attacks by the commit (COMMIT), and one fault and simulations by the day (DAY)
+rotation: planes ## A third of the suites, two faults, one with several hubs, and eight attacks by the commit (COMMIT), and one fault and one simulation by the day (DAY)
 	@echo "rotation: COMMIT=$(COMMIT) DAY=$(DAY): suites $(THIRD), faults $(ROTATED) and $(REPLICATED)"
 	@# On a small machine two suites slow each other down: what fails beside another runs once more by itself, what passed is cached.
 	$(MAKE) e2e SUITES='$(THIRD)' || $(MAKE) e2e SUITES='$(THIRD)' LANES=1
