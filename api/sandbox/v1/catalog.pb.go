@@ -846,7 +846,7 @@ type CatalogRevision struct {
 	Revision      int32                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	Changed       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=changed,proto3" json:"changed,omitempty"`
 	ChangedBy     string                 `protobuf:"bytes,3,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
-	Manifest      *structpb.Struct       `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"` // unset: it was removed
+	Manifest      *structpb.Struct       `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"` // unset: it was removed, or is hidden from the caller
 	Changes       []string               `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`   // to the one before, field by field, as: spec.idleImage: "a" -> "b"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
