@@ -24,12 +24,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/telemetry"
 )
@@ -211,31 +213,19 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// A file is rotated by size and by age, and a line that a crash has cut spoils no other.
+// A line that a crash has cut spoils no other, and others cannot read the file.
 func TestFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "audit", "audit.log")
-	clk := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	open := func() Sink {
-		sink, err := File(FileOptions{Path: path, Megabytes: 4, Files: 2, Age: time.Hour, Clock: clk})
-		must.Succeed(t, err)
-		return sink
-	}
-	line := func(verb string) []Line {
-		e := Event{Schema: Schema, Verb: verb}
-		text, err := e.line()
-		must.Succeed(t, err)
-		return []Line{{Event: e, Text: text}}
-	}
-	sink := open()
-	must.Succeed(t, sink.Write(line("first")))
+	path := filepath.Join(t.TempDir(), "audit", "audit.log")
+	sink := openFile(t, path, clocktesting.NewFakeClock(time.Unix(0, 0)))
+	must.Succeed(t, sink.Write(lineOf(t, "first")))
 	must.Succeed(t, sink.Close())
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	must.Succeed(t, err)
 	_, err = f.WriteString(`{"schema":1,"verb":"cu`)
 	must.Succeed(t, errors.Join(err, f.Close()))
-	sink = open()
-	must.Succeed(t, sink.Write(line("second")))
+	sink = openFile(t, path, clocktesting.NewFakeClock(time.Unix(0, 0)))
+	must.Succeed(t, sink.Write(lineOf(t, "second")))
+	must.Succeed(t, sink.Close())
 	var verbs []string
 	data, err := os.ReadFile(path)
 	must.Succeed(t, err)
@@ -243,17 +233,46 @@ func TestFile(t *testing.T) {
 	if err != nil || bad != 1 || fmt.Sprint(verbs) != "[first second]" {
 		t.Errorf("read %v, %d bad lines, %v", verbs, bad, err)
 	}
-	clk.Step(2 * time.Hour)
-	must.Succeed(t, sink.Write(line("third")))
-	must.Succeed(t, sink.Close())
-	data, err = os.ReadFile(path)
-	must.Succeed(t, err)
-	if strings.Contains(string(data), "second") || !strings.Contains(string(data), "third") {
-		t.Errorf("after an hour the current file is %s", data)
-	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v, want one that others cannot read", info.Mode(), err)
 	}
+}
+
+// A file that is older than FileOptions.Age is compressed, and another one begins.
+func TestFileOfAnAge(t *testing.T) {
+	dir, clk := t.TempDir(), clocktesting.NewFakeClock(time.Unix(0, 0))
+	path := filepath.Join(dir, "audit.log")
+	sink := openFile(t, path, clk)
+	must.Succeed(t, sink.Write(lineOf(t, "first")))
+	clk.Step(2 * time.Hour)
+	must.Succeed(t, sink.Write(lineOf(t, "second")))
+	must.Succeed(t, sink.Close())
+	data, err := os.ReadFile(path)
+	must.Succeed(t, err)
+	if strings.Contains(string(data), "first") || !strings.Contains(string(data), "second") {
+		t.Errorf("after an hour the current file is %s", data)
+	}
+	// lumberjack compresses in the background, also after Close.
+	wait.For(t, time.Minute, "a compressed file beside the current one", func(context.Context) error {
+		all, err := filepath.Glob(filepath.Join(dir, "*"))
+		compressed, badPattern := filepath.Glob(filepath.Join(dir, "*.gz"))
+		return errors.Join(err, badPattern, wait.If(len(all) == 2 && len(compressed) == 1, all))
+	})
+}
+
+func openFile(t *testing.T, path string, clk clock.PassiveClock) Sink {
+	t.Helper()
+	sink, err := File(FileOptions{Path: path, Megabytes: 4, Files: 2, Age: time.Hour, Clock: clk})
+	must.Succeed(t, err)
+	return sink
+}
+
+func lineOf(t *testing.T, verb string) []Line {
+	t.Helper()
+	e := Event{Schema: Schema, Verb: verb}
+	text, err := e.line()
+	must.Succeed(t, err)
+	return []Line{{Event: e, Text: text}}
 }
 
 func TestFlags(t *testing.T) {
