@@ -10,9 +10,7 @@ import (
 // All iterates over the entries whose key has the prefix, in key order. It reads them in pages of the given size, and stops at an error of
 // the store. A page outside 1..MaxRange means MaxRange.
 func All(ctx context.Context, s Store, prefix string, page int) iter.Seq2[Entry, error] {
-	if page < 1 || page > MaxRange {
-		page = MaxRange
-	}
+	page = entriesOf(page)
 	return func(yield func(Entry, error) bool) {
 		for after := ""; ; {
 			entries, err := s.Range(ctx, prefix, after, page)

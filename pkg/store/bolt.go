@@ -187,9 +187,7 @@ func (b *Bolt) Range(ctx context.Context, prefix, after string, limit int) (entr
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if limit < 1 || limit > MaxRange {
-		limit = MaxRange
-	}
+	limit = entriesOf(limit)
 	err = b.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(dataBucket).Cursor()
 		k, v := c.Seek([]byte(max(prefix, after)))

@@ -111,9 +111,7 @@ func (e *Etcd) Get(ctx context.Context, key string) (Entry, bool, error) {
 
 // Range implements Store. All entries are of one revision.
 func (e *Etcd) Range(ctx context.Context, prefix, after string, limit int) (entries []Entry, err error) {
-	if limit < 1 || limit > MaxRange {
-		limit = MaxRange
-	}
+	limit = entriesOf(limit)
 	_, err = e.pages(ctx, prefix, after, limit, 0, func(kv *mvccpb.KeyValue) error {
 		entry, err := e.entry(ctx, kv)
 		entries = append(entries, entry)

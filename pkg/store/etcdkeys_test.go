@@ -54,9 +54,7 @@ func etcdLateKey(t *testing.T, o store.EtcdOptions) {
 			return ctx.Err()
 		}
 	})
-	writeKeys(t, path, keyA+keyB)
-	_, err = keys.Reread()
-	must.Succeed(t, err)
+	changeKeys(t, keys, path, keyA+keyB)
 	if n := <-loaded; n != 1 {
 		t.Errorf("%d entries once the key is there", n)
 	}
@@ -77,9 +75,7 @@ func etcdRotation(t *testing.T, o store.EtcdOptions) {
 		must.Succeed(t, err)
 	}
 	must.Succeed(t, put(t.Context(), s, "empty"))
-	writeKeys(t, path, keyB+keyA)
-	_, err := keys.Reread()
-	must.Succeed(t, err)
+	changeKeys(t, keys, path, keyB+keyA)
 	if last, changed, err := s.Reseal(t.Context(), ""); last == "" || changed != 256 || err != nil {
 		t.Fatalf("one batch changed %d entries up to %q, %v", changed, last, err)
 	}

@@ -45,9 +45,7 @@ func (m *Memory) Get(ctx context.Context, key string) (Entry, bool, error) {
 
 // Range implements Store.
 func (m *Memory) Range(ctx context.Context, prefix, after string, limit int) ([]Entry, error) {
-	if limit < 1 || limit > MaxRange {
-		limit = MaxRange
-	}
+	limit = entriesOf(limit)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable(ctx); err != nil {

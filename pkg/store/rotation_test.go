@@ -38,9 +38,7 @@ func TestRotationRewritesEveryEntry(t *testing.T) {
 				t.Errorf("%d of %d entries have an old key, %v; want %d of 700", got, sealed, err, want)
 			}
 		}
-		writeKeys(t, keyPath, keyB+keyA)
-		_, err := keys.Reread()
-		must.Succeed(t, err)
+		changeKeys(t, keys, keyPath, keyB+keyA)
 		stale(700)
 		if last, changed, err := s.Reseal(t.Context(), "empty/k99999"); err != nil || last != "k00255" || changed != 256 {
 			t.Errorf("one batch changed %d entries up to %q, %v", changed, last, err)
@@ -189,9 +187,7 @@ func TestRotationCountsEveryPage(t *testing.T) {
 	keys := keyFileOf(t, keyPath, keyA)
 	s = openSealed(t, path, envelope.New(keys))
 	for entries, stale := range map[string]int{keyA: 0, keyB + keyA: n} {
-		writeKeys(t, keyPath, entries)
-		_, err = keys.Reread()
-		must.Succeed(t, err)
+		changeKeys(t, keys, keyPath, entries)
 		if sealed, got, err := s.CountSealed(t.Context()); sealed != n || got != stale || err != nil {
 			t.Errorf("%d of %d entries have another key, %v; want %d of %d", got, sealed, err, stale, n)
 		}

@@ -34,6 +34,14 @@ func writeKeys(t testing.TB, path, entries string) {
 	must.Succeed(t, os.WriteFile(path, []byte("keys:\n"+entries), 0o600))
 }
 
+// changeKeys writes a file of keys, and has the process read it.
+func changeKeys(t testing.TB, keys *envelope.KeyFile, path, entries string) {
+	t.Helper()
+	writeKeys(t, path, entries)
+	_, err := keys.Reread()
+	must.Succeed(t, err)
+}
+
 // keyFileOf writes a file of keys and opens it.
 func keyFileOf(t testing.TB, path, entries string) *envelope.KeyFile {
 	t.Helper()

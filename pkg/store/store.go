@@ -11,6 +11,14 @@ import (
 // MaxRange is the maximum number of entries that one Range returns.
 const MaxRange = 10_000
 
+// entriesOf returns the maximum number of entries that a limit means. A limit outside 1..MaxRange means MaxRange.
+func entriesOf(limit int) int {
+	if limit < 1 || limit > MaxRange {
+		return MaxRange
+	}
+	return limit
+}
+
 // LazyPause is the maximum time that a lazy transaction waits for another one.
 const LazyPause = 10 * time.Millisecond
 
