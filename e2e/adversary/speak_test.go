@@ -77,7 +77,8 @@ func (a *attacker) say(ctx context.Context, to, text string) {
 	a.tell(answered(bufio.NewReader(conn)))
 }
 
-// sayTwo is say for a text with a request that is hidden in another. What the hub says to the second is told apart.
+// sayTwo is say for a text with a request that is hidden in another. It tells the response to the second apart, and reads the first to
+// its end before. Without a first response there is no second: a late first one would be taken for it.
 func (a *attacker) sayTwo(ctx context.Context, text string) {
 	a.attempts.Add(1)
 	conn, ok := a.connect(ctx, a.API)
@@ -87,7 +88,14 @@ func (a *attacker) sayTwo(ctx context.Context, text string) {
 	defer conn.Close()
 	go func() { _, _ = io.WriteString(conn, text) }()
 	in := bufio.NewReader(conn)
-	a.tell(answered(in))
+	first, err := http.ReadResponse(in, nil)
+	if err != nil {
+		a.tell(hungUp(err))
+		return
+	}
+	a.tell(described(first))
+	_, _ = io.Copy(io.Discard, first.Body) // Close would leave a body that ends with the connection
+	_ = first.Body.Close()
 	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
 	a.tell("then " + answered(in))
 }
