@@ -82,7 +82,7 @@ func (c *crowd) areServed(names ...string) {
 func TestQueueIsBoundedOrderedAndPatient(t *testing.T) {
 	c := newCrowd(t)
 	c.waits("first", 1)
-	c.waits("hasty", 2, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(300 * time.Millisecond) })
+	c.waits("hasty", 2, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(5 * time.Second) })
 	c.waits("last", 3)
 	_, err := c.TryCreate()
 	wantRefusal(t, err, problem.QueueFull)
