@@ -159,17 +159,28 @@ func (w *world) run(cfg *rest.Config, setup func(context.Context, ctrl.Manager) 
 	return stop
 }
 
-// writes are the requests of the Reconciler that change something, events left out.
+// writes are the requests of the Reconciler that change something. all leaves events out.
 type writes struct {
-	mu   sync.Mutex
-	all  []string
-	last time.Time
+	mu       sync.Mutex
+	all      []string
+	underWay int
+	last     time.Time // when the last response came
 }
 
-func (w *writes) add(request string) {
+func (w *writes) begin(req *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all, w.last = append(w.all, request), time.Now()
+	w.underWay++
+	if !strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
+		w.all = append(w.all, req.Method+" "+req.URL.Path)
+	}
+}
+
+func (w *writes) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.underWay--
+	w.last = time.Now()
 }
 
 func (w *writes) since(n int) []string {
@@ -184,8 +195,8 @@ func (w *world) awaitRest() (count int) {
 	w.Eventually("rest", func() error {
 		w.writes.mu.Lock()
 		defer w.writes.mu.Unlock()
-		if ago := time.Since(w.writes.last); ago < restTime {
-			return fmt.Errorf("the last write was %s ago", ago)
+		if ago := time.Since(w.writes.last); w.writes.underWay > 0 || ago < restTime {
+			return fmt.Errorf("%d writes are under way, the last was %s ago", w.writes.underWay, ago)
 		}
 		count = len(w.writes.all)
 		return nil
@@ -199,8 +210,9 @@ type writeCounter struct {
 }
 
 func (c *writeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method != http.MethodGet && !strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
-		c.writes.add(req.Method + " " + req.URL.Path)
+	if req.Method != http.MethodGet {
+		c.writes.begin(req)
+		defer c.writes.end()
 	}
 	return c.next.RoundTrip(req)
 }

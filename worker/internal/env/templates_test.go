@@ -108,6 +108,7 @@ func TestRefresh(t *testing.T) {
 	w.awaitCondition("kiosk", v1alpha1.SandboxEnvConditionTemplateConsistent, metav1.ConditionFalse, v1alpha1.ReasonTemplateOutdated)
 	w.kubectl("", "scale", "sandboxpools/a", "--replicas=9") // drift, which is put back
 	w.scale("by-hand", 4)
+	w.awaitReplicas("a", 4) // its write may come late, after a rest
 	before := w.awaitRest()
 
 	dry := w.refreshed(&sandboxv1.RefreshEnvRequest{Members: []string{"a"}, DryRun: true, MaxUnavailable: "3"})
