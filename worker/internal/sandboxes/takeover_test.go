@@ -126,7 +126,7 @@ func TestI11ClocksThatAreOffChangeNoTimeout(t *testing.T) {
 func TestI6OnlyALeaderEndsSandboxes(t *testing.T) {
 	t.Parallel()
 	w, earlier := claimtest.Start(t, 3)
-	forgotten, changed := earlier.MustCreate(idleTimeout(3*time.Second)), earlier.MustCreate(idleTimeout(15*time.Second))
+	changed, forgotten := earlier.MustCreate(idleTimeout(15*time.Second)), earlier.MustCreate(idleTimeout(3*time.Second))
 	earlier.MustCreate() // it looks at the latest one, whatever events of the others arrive
 	earlier.Lease.Lost.Store(true)
 	if _, err := earlier.Touch(t.Context(), forgotten.GetId()); problem.FromError(err).Reason != problem.Unavailable {

@@ -89,6 +89,13 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	own := l.MustCreate(idleTimeout(time.Hour), maxLifetime(3*time.Second))
 	unused := l.MustCreate(idleTimeout(0), firstActivity(2*time.Second), claimtest.Image(claimtest.TenantImage))
 	used := l.MustCreate(idleTimeout(0), firstActivity(2*time.Second))
+	// At once, because its time may be up when a busy machine has created the others.
+	if got := mustTouch(l, used.GetId()); got.GetLastActiveAt() == nil {
+		t.Errorf("touched: %v", got)
+	}
+	if _, err := time.Parse(time.RFC3339, annotation(w, used.GetPod(), v1alpha1.SandboxLastActiveAnnotationKey)); err != nil {
+		t.Errorf("a touch was answered before it was written down: %v", err)
+	}
 	endless := l.MustCreate(idleTimeout(0), firstActivity(0))
 	defaults := l.MustCreate(idleTimeout(0))
 	if pools.GetIdleTimeout().AsDuration() != 4*time.Second || pools.GetFirstActivityTimeout() != nil {
@@ -100,12 +107,6 @@ func TestTimeoutsEndSandboxes(t *testing.T) {
 	if defaults.GetIdleTimeout() != nil || defaults.GetFirstActivityTimeout().AsDuration() != 5*time.Minute ||
 		defaults.GetLastActiveAt() != nil {
 		t.Errorf("without a key and timeouts: %v", defaults)
-	}
-	if got := mustTouch(l, used.GetId()); got.GetLastActiveAt() == nil {
-		t.Errorf("touched: %v", got)
-	}
-	if _, err := time.Parse(time.RFC3339, annotation(w, used.GetPod(), v1alpha1.SandboxLastActiveAnnotationKey)); err != nil {
-		t.Errorf("a touch was answered before it was written down: %v", err)
 	}
 	started := unused.GetStartedAt().AsTime()
 	awaitEnd(l, unused.GetId(), started, 2*time.Second, idle.FirstActivityTimeout)
@@ -148,27 +149,30 @@ func TestTimeoutsOfALiveSandboxChange(t *testing.T) {
 		w.Must(err)
 		return got
 	}
-	longer, shorter, told := l.MustCreate(idleTimeout(3*time.Second)), l.MustCreate(idleTimeout(time.Hour)),
-		l.MustCreate(firstActivity(3*time.Second))
-	began := time.Now()
+	// Each is changed at once, because its time may be up when a busy machine has created the others.
+	longer := l.MustCreate(idleTimeout(3 * time.Second))
 	if got := update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(0),
 		MaxLifetime: durationpb.New(time.Hour)}); got.GetIdleTimeout() != nil ||
 		got.GetMaxLifetime().AsDuration() != time.Hour {
 		t.Errorf("changed to %v", got)
 	}
-	got := update(shorter.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)})
-	if got.GetIdleTimeout().AsDuration() != 5*time.Second {
-		t.Errorf("changed to %v, want whole seconds, rounded up", got)
-	}
-	got = update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)})
+	told := l.MustCreate(firstActivity(3 * time.Second))
+	got := update(told.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Hour)})
 	if got.GetFirstActivityTimeout() != nil {
 		t.Errorf("changed to %v: a caller that changes it has been given it", got)
 	}
-	awaitEnd(l, shorter.GetId(), began, 4*time.Second, idle.IdleTimeout) // it ran a moment before
+	began := time.Now()
+	shorter := l.MustCreate(idleTimeout(time.Hour))
+	got = update(shorter.GetId(), &sandboxv1.UpdateSandboxRequest{IdleTimeout: durationpb.New(4500 * time.Millisecond)})
+	if got.GetIdleTimeout().AsDuration() != 5*time.Second {
+		t.Errorf("changed to %v, want whole seconds, rounded up", got)
+	}
+	awaitEnd(l, shorter.GetId(), began, 5*time.Second, idle.IdleTimeout)
 	wantRunning(l, longer.GetId(), "its idle timeout was taken off")
 	wantRunning(l, told.GetId(), "a caller knows of it")
+	changed := time.Now()
 	update(longer.GetId(), &sandboxv1.UpdateSandboxRequest{MaxLifetime: durationpb.New(time.Second)})
-	awaitEnd(l, longer.GetId(), began, time.Second, idle.MaxLifetime)
+	awaitEnd(l, longer.GetId(), changed, 0, idle.MaxLifetime) // it has run for longer
 
 	for field, r := range map[string]*sandboxv1.UpdateSandboxRequest{
 		"idleTimeout":  {IdleTimeout: durationpb.New(-1)},
