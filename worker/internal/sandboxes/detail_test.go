@@ -45,6 +45,9 @@ func withHook(c *claim.Claim) {
 	c.Request.PostStartHooks = []*structpb.Struct{hook}
 }
 
+// startsWithin sets a startup timeout that the pool, which rounds it up to 3 s, does not see passed before the claim does.
+func startsWithin(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(2100 * time.Millisecond) }
+
 func assigned(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED }
 
 func warn(w *claimtest.World, pod *corev1.Pod, kind, reason, message string, at time.Time) {
@@ -129,7 +132,7 @@ func TestGetDoesNotDependOnEvents(t *testing.T) {
 func TestAClaimWaitsForItsHooks(t *testing.T) {
 	t.Parallel()
 	l := claimtest.NewWorld(t, stuck{}).Start(2)
-	_, err := l.TryCreate(withHook, func(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(3 * time.Second) })
+	_, err := l.TryCreate(withHook, startsWithin)
 	if problem.FromError(err).Reason != problem.Deadline {
 		t.Errorf("answered: %v", err)
 	}
