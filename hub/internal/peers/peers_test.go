@@ -252,7 +252,7 @@ func TestOutcomesAcrossAReplica(t *testing.T) {
 	}
 	asked := make(chan struct{}, 1)
 	east.responds(func(*federationv1.Dispatch) *federationv1.Answer { asked <- struct{}{}; return nil })
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second) // the worker has to be asked by then
 	defer cancel()
 	if _, err := b.Dispatch(short, "east", claim("k")); !errors.Is(err, attach.ErrUnclear) { // as this replica or the other tells first
 		t.Errorf("no response in time: %v", err)
