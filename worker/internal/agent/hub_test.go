@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/segment"
@@ -64,7 +65,9 @@ func newHub(w *world) *hub {
 	w.Helper()
 	h := &hub{world: w, attached: make(chan *session, 16), tunnels: make(chan *link.Tunnel, 16)}
 	h.welcome.Protocol, h.welcome.HeartbeatInterval = 1, durationpb.New(200*time.Millisecond)
-	h.serve("127.0.0.1:0")
+	addresses, err := ports.Free(1) // no other program takes it while the hub is killed
+	w.Must(err)
+	h.serve(addresses[0])
 	w.Cleanup(h.kill)
 	return h
 }
