@@ -108,8 +108,12 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 	})
 	m.note(honest)
 	errs := []error{honestErr, attackErr, peakErr, cpuErr, m.wantMemory(w), w.unmoved(ctx, before), w.sings(ctx)}
+	arrived := m.Attack.want(r)
 	if r.check != nil {
-		errs = append(errs, r.check(ctx, w, g))
+		// What an attack has done is only there if it arrived. One that did not is tried again.
+		if err := r.check(ctx, w, g); !errors.Is(arrived, errNotArrived) {
+			errs = append(errs, err)
+		}
 	}
 	if g.Cluster != "" {
 		errs = append(errs, w.forget(ctx, g.Cluster))
@@ -119,7 +123,7 @@ func (w *world) attack(ctx context.Context, r row, long time.Duration) (m measur
 		errs = append(errs, err)
 		m.Goroutines[name] = n
 	}
-	arrived, wrong := m.Attack.want(r), errors.Join(errs...)
+	wrong := errors.Join(errs...)
 	switch {
 	case wrong != nil && arrived != nil && m.Attack.Attempts > 0: // it is not tried again
 		return m, fmt.Errorf("%w; %s", wrong, arrived.Error())
