@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -239,15 +240,20 @@ func manyKeys(ctx context.Context, a *attacker) error {
 	return nil
 }
 
-// oneKey claims with one key from many callers, some with another request.
+// oneKey claims with one key from many callers, some with another request. These begin when the key has its sandbox; because the other
+// Env has none.
 func oneKey(ctx context.Context, a *attacker) error {
 	key := fmt.Sprint("one-", time.Now().UnixNano())
+	var taken atomic.Bool
 	return calls(func(ctx context.Context, c clients, i int) error {
 		r := &create{Namespace: namespace, Env: spareEnv, ClaimKey: key}
-		if i%3 == 0 {
+		if i%3 == 0 && taken.Load() {
 			r.Env = fullEnv
 		}
 		_, err := c.CreateSandbox(ctx, r)
+		if err == nil {
+			taken.Store(true)
+		}
 		return err
 	})(ctx, a)
 }
