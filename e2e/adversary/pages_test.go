@@ -5,6 +5,7 @@ package adversary_test
 import (
 	"context"
 	"io"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -81,7 +82,10 @@ func hostHeaders(ctx context.Context, a *attacker) error {
 				what = "escaped: " + cookie.Raw
 			}
 		}
-		if !strings.Contains(response.Header.Get("Content-Security-Policy"), "sandbox") {
+		switch {
+		case response.StatusCode != http.StatusOK && what == "confined":
+			what = described(response) // the hub's own, where it did not reach the port
+		case !strings.Contains(response.Header.Get("Content-Security-Policy"), "sandbox"):
 			what = "escaped: no Content-Security-Policy"
 		}
 		a.tell(what)
