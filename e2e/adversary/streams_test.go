@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"sync"
@@ -145,8 +144,8 @@ func manyLinks(ctx context.Context, a *attacker) error {
 		}
 		open.Go(func() {
 			defer conn.Close()
-			if err == nil {
-				_, err = io.Copy(io.Discard, secure)
+			for err == nil {
+				_, err = secure.Read(make([]byte, 1<<10))
 			}
 			a.tell(hungUp(err))
 		})
