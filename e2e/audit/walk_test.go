@@ -221,10 +221,10 @@ func (m *methods) backup() []byte {
 // events reads an audit file.
 func events(t *testing.T, file string) (all []audit.Event) {
 	t.Helper()
-	f, err := os.Open(file)
+	text, err := os.ReadFile(file)
 	must.Succeed(t, err)
-	defer f.Close()
-	bad, err := audit.Read(f, func(e audit.Event) error { all = append(all, e); return nil })
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // what follows the last line is being written
+	bad, err := audit.Read(bytes.NewReader(text), func(e audit.Event) error { all = append(all, e); return nil })
 	if err != nil || bad != 0 {
 		t.Errorf("the audit has %d bad lines, %v", bad, err)
 	}

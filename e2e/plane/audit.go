@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -50,10 +51,15 @@ func (p *Plane) Audit() ([]AuditEvent, error) {
 	}
 	defer f.Close()
 	var events []AuditEvent
-	scanner := bufio.NewScanner(f)
-	scanner.Buffer(nil, 4<<20)
-	for scanner.Scan() {
-		event, complete, err := parseAuditEvent(scanner.Bytes())
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil // what follows the last line is being written
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		event, complete, err := parseAuditEvent(line)
 		if err != nil {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
 		}
@@ -61,10 +67,6 @@ func (p *Plane) Audit() ([]AuditEvent, error) {
 			events = append(events, event)
 		}
 	}
-	if err := scanner.Err(); err != nil {
-		return nil, fmt.Errorf("reading the audit log: %w", err)
-	}
-	return events, nil
 }
 
 // parseAuditEvent reads one line. A watch is logged when it begins and when it ends; only the end counts.
