@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/testserver"
+	"navix.sh/atoll/e2e/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -140,6 +142,18 @@ func TestCut(t *testing.T) {
 	c.hear("again")
 }
 
+// lossy returns how many connections have lost bytes.
+func lossy(p *Proxy) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.pairs {
+		if c.lossy {
+			n++
+		}
+	}
+	return n
+}
+
 func TestHalfOpen(t *testing.T) {
 	for name, faults := range map[string]Faults{
 		"both ways": Both(Way{Swallow: true}), "to the target": {Up: Way{Swallow: true}}, "from the target": {Down: Way{Swallow: true}},
@@ -155,6 +169,11 @@ func TestHalfOpen(t *testing.T) {
 				c.say("lost")
 				c.hearNothing()
 			}
+			// On a busy machine what was said may be on its way for longer than quiet.
+			wait.For(t, patience, "both connections to lose it", func(context.Context) error {
+				n := lossy(p)
+				return wait.If(n == 2, n)
+			})
 			p.Set(Faults{})
 			for _, c := range []client{before, during} {
 				_ = c.end()
