@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -26,6 +25,7 @@ import (
 	"time"
 
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/ports"
 	"navix.sh/atoll/e2e/wait"
 )
 
@@ -49,10 +49,9 @@ type Dex struct {
 // Start starts dex for one test. Its ID tokens are valid for a while.
 func Start(t testing.TB, validFor time.Duration) *Dex {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addresses, err := ports.Free(1)
 	must.Succeed(t, err)
-	address := listener.Addr().String()
-	_ = listener.Close()
+	address := addresses[0]
 	d := &Dex{Issuer: "http://" + address, address: address, binary: build(t), dir: t.TempDir(), t: t}
 	d.args = []string{"--listen", address, "--issuer", d.Issuer, "--valid-for", validFor.String()}
 	t.Cleanup(d.Stop)
