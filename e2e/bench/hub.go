@@ -131,6 +131,7 @@ type federation struct {
 // replica is one process of a hub, and what it alone sees.
 type replica struct {
 	*program
+	public   string // address for callers
 	clusters sandboxv1.ClustersClient
 	conn     *grpc.ClientConn
 }
@@ -163,41 +164,20 @@ func (f *federation) storeSize() (float64, error) {
 	return float64(total) / 1e6, nil
 }
 
-// startHub starts a hub. adjust may change how.
-func (b *bench) startHub(ctx context.Context, name string, adjust func(*program)) (*federation, error) {
-	s, err := b.atSite()
-	if err != nil {
-		return nil, err
-	}
-	data := filepath.Join(s.dir, name)
-	f := &federation{site: s, data: data}
-	at, err := b.addReplica(f, name, []string{"--data-dir", data}, adjust)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.call(at); err != nil {
-		return nil, err
-	}
-	if err := f.hub.start(ctx); err != nil {
-		return nil, errors.Join(err, f.close())
-	}
-	return f, nil
-}
-
-// addReplica prepares a process of the hub, and returns its address for callers.
-func (b *bench) addReplica(f *federation, name string, args []string, adjust func(*program)) (public string, err error) {
+// addReplica prepares a process of the hub.
+func (b *bench) addReplica(f *federation, name string, args []string, adjust func(*program)) error {
 	at, err := ports.Free(4)
 	if err != nil {
-		return "", err
+		return err
 	}
-	r := replica{program: &program{
+	r := replica{public: at[0], program: &program{
 		path: filepath.Join(b.binDir, "atoll-hub"), link: at[1], log: filepath.Join(b.logDir(), name+".log"), args: append([]string{
 			"--listen", at[0], "--link-listen", at[1], "--metrics-listen", at[2], "--health-listen", at[3],
 			"--tls-cert-file", f.site.hub.Cert, "--tls-key-file", f.site.hub.Key, "--tls-ca-file", f.site.hub.CA,
 		}, args...),
 	}}
 	if r.conn, err = grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		return "", fmt.Errorf("preparing to call a hub: %w", err)
+		return fmt.Errorf("preparing to call a hub: %w", err)
 	}
 	r.clusters = sandboxv1.NewClustersClient(r.conn)
 	if adjust != nil {
@@ -205,15 +185,15 @@ func (b *bench) addReplica(f *federation, name string, args []string, adjust fun
 	}
 	f.replicas = append(f.replicas, r)
 	f.hub = f.replicas[0].program
-	return at[0], nil
+	return nil
 }
 
-// call prepares calls to the replicas at these addresses, to each in turn.
-func (f *federation) call(public ...string) (err error) {
+// call prepares calls to the replicas, to each in turn.
+func (f *federation) call() (err error) {
 	all := manual.NewBuilderWithScheme("replicas")
 	var state resolver.State
-	for _, one := range public {
-		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: one}}})
+	for _, one := range f.replicas {
+		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: one.public}}})
 	}
 	all.InitialState(state)
 	if f.conn, err = grpc.NewClient(all.Scheme()+":///", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(all),
@@ -227,7 +207,7 @@ func (f *federation) call(public ...string) (err error) {
 
 // federate starts a hub and one worker for each cluster of a world. adjust may change a worker's options.
 func (b *bench) federate(ctx context.Context, name string, w crowd.World, adjust func(cluster int, o *crowd.Options)) (*federation, error) {
-	f, err := b.startHub(ctx, name, nil)
+	f, err := b.startHubs(ctx, name, 1, nil)
 	if err != nil {
 		return nil, err
 	}
