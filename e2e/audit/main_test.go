@@ -33,7 +33,7 @@ var (
 	atoll     *stack.Stack
 	planes    *plane.Set
 	collected collector
-	tokens    = map[string]string{} // by key: all, look
+	tokens    map[string]string // by key: all, look
 	scratch   string
 )
 
@@ -50,8 +50,10 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, planes.Down(ctx)) }()
-		keys, err := apiKeys(ctx, bin)
-		if err != nil {
+		var keys string
+		if keys, tokens, err = stack.APIKeys(ctx, bin, dir, map[string]string{
+			"all": "--all --scopes=admin", "look": "--all --scopes=read",
+		}); err != nil {
 			return 1, err
 		}
 		sealing := filepath.Join(dir, "sealing.yaml")
@@ -98,28 +100,6 @@ func prepare(ctx context.Context) error {
 func auditFile() string { return filepath.Join(scratch, "audit", "audit.log") }
 
 func workerAuditFile() string { return filepath.Join(scratch, "audit", "worker.log") }
-
-// apiKeys writes a key for everything, and one that may only look.
-func apiKeys(ctx context.Context, bin string) (file string, err error) {
-	file = filepath.Join(scratch, "keys.yaml")
-	keys := "keys:\n"
-	for name, scope := range map[string]string{"all": "admin", "look": "read"} {
-		path := filepath.Join(scratch, name+".token")
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "api-key", "new", "--name", name, "--all", "--scopes", scope,
-			"--token-file", path).Output()
-		if err != nil {
-			return "", fmt.Errorf("making an API key: %w", err)
-		}
-		_, list, _ := strings.Cut(string(out), "keys:\n")
-		keys += list
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		tokens[name] = strings.TrimSpace(string(text))
-	}
-	return file, os.WriteFile(file, []byte(keys), 0o600)
-}
 
 const manifest = `
 apiVersion: rbac.authorization.k8s.io/v1

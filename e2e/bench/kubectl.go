@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -100,14 +99,9 @@ func (b *bench) newProxied(ctx context.Context) (*plane.Plane, *restclient.Confi
 		return nil, nil, fmt.Errorf("making a folder: %w", err)
 	}
 	b.closers = append(b.closers, func() error { return os.RemoveAll(dir) })
-	token, keys := filepath.Join(dir, "token"), filepath.Join(dir, "keys.yaml")
-	out, err := exec.CommandContext(ctx, filepath.Join(b.binDir, "atoll-hub"), "api-key", "new", "--name", "me", "--all",
-		"--scopes", "admin", "--token-file", token).Output()
+	keys, _, err := stack.APIKeys(ctx, b.binDir, dir, map[string]string{"me": "--all --scopes=admin"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("making an API key: %w", err)
-	}
-	if err := os.WriteFile(keys, out, 0o600); err != nil {
-		return nil, nil, fmt.Errorf("writing the API keys: %w", err)
+		return nil, nil, err
 	}
 	addresses, err := ports.Free(1)
 	if err != nil {
@@ -139,7 +133,7 @@ func (b *bench) newProxied(ctx context.Context) (*plane.Plane, *restclient.Confi
 	_, err = p.Kubectl(ctx, "create", "clusterrolebinding", "me", "--clusterrole=cluster-admin", "--user=atoll:key:me")
 	return p, &restclient.Config{
 		Host:            "https://" + addresses[0] + "/v1/clusters/" + clusterID + "/proxy",
-		BearerTokenFile: token,
+		BearerTokenFile: filepath.Join(dir, "me.token"),
 		TLSClientConfig: restclient.TLSClientConfig{CAFile: atoll.HubCA()},
 	}, err
 }

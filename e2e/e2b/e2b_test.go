@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -84,8 +83,14 @@ func TestMain(m *testing.M) {
 		}
 		defer func() { err = errors.Join(err, set.Down(ctx)) }()
 		programs = bin
-		file, err := writeKeys(ctx, dir)
-		if err != nil {
+		var file string
+		if file, tokens, err = stack.APIKeys(ctx, bin, dir, map[string]string{
+			"all": "--all --scopes=admin", "red": "--team=red --namespaces=default", "blue": "--team=blue --namespaces=default",
+		}); err != nil {
+			return 1, err
+		}
+		bearer = tokens["all"]
+		if apiKey, err = e2b.ClientKey(bearer); err != nil {
 			return 1, err
 		}
 		if atoll, err = stack.Start(ctx, set, stack.Options{
@@ -105,36 +110,6 @@ func TestMain(m *testing.M) {
 		code = m.Run()
 		return code, atoll.Close()
 	})
-}
-
-// writeKeys makes the API keys.
-func writeKeys(ctx context.Context, dir string) (file string, err error) {
-	tokens, file = map[string]string{}, filepath.Join(dir, "keys.yaml")
-	var keys []byte
-	for _, one := range [][]string{
-		{"all", "--all", "--scopes", "admin"}, {"red", "--team", "red", "--namespaces", "default"}, {"blue", "--team", "blue", "--namespaces",
-			"default"},
-	} {
-		path := filepath.Join(dir, one[0]+".token")
-		out, err := exec.CommandContext(ctx, filepath.Join(programs, "atoll-hub"), append([]string{"api-key", "new",
-			"--token-file", path, "--name"}, one...)...).Output()
-		if err != nil {
-			return "", fmt.Errorf("making an API key: %w", err)
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		tokens[one[0]] = strings.TrimSpace(string(text))
-		if len(keys) > 0 {
-			_, list, _ := strings.Cut(string(out), "keys:\n")
-			out = []byte(list)
-		}
-		keys = append(keys, out...)
-	}
-	bearer = tokens["all"]
-	apiKey, err = e2b.ClientKey(bearer)
-	return file, errors.Join(err, os.WriteFile(file, keys, 0o600))
 }
 
 // ready waits until the Envs have idle Pods.

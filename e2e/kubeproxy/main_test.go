@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, planes.Down(ctx)) }()
-		if err := makeKeys(ctx); err != nil {
+		keyFile, _, err := stack.APIKeys(ctx, bin, dir, keys)
+		if err != nil {
 			return 1, err
 		}
 		addresses, err := ports.Free(1)
@@ -62,7 +63,7 @@ func TestMain(m *testing.M) {
 			BinDir: bin, LogDir: logDir, Log: os.Stderr,
 			// Beyond loopback the API has TLS, without which kubectl sends no token.
 			HubArgs: []string{
-				"--api-keys-file=" + keyFile(), "--listen=0.0.0.0:" + port, "--clusters-proxy", "--audit=file:" + auditFile(),
+				"--api-keys-file=" + keyFile, "--listen=0.0.0.0:" + port, "--clusters-proxy", "--audit=file:" + auditFile(),
 			},
 			WorkerArgs: []string{"--serve-kubernetes"},
 		}); err != nil {
@@ -76,24 +77,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func keyFile() string              { return filepath.Join(scratch, "keys.yaml") }
 func auditFile() string            { return filepath.Join(scratch, "audit", "audit.log") }
 func tokenFile(name string) string { return filepath.Join(scratch, name+".token") }
 func program(name string) string   { return filepath.Join(scratch, "bin", name) }
-
-func makeKeys(ctx context.Context) error {
-	file := "keys:\n"
-	for name, flags := range keys {
-		args := append([]string{"api-key", "new", "--name", name, "--token-file", tokenFile(name)}, strings.Fields(flags)...)
-		out, err := exec.CommandContext(ctx, program("atoll-hub"), args...).Output()
-		if err != nil {
-			return fmt.Errorf("making an API key: %w", err)
-		}
-		_, list, _ := strings.Cut(string(out), "keys:\n")
-		file += list
-	}
-	return os.WriteFile(keyFile(), []byte(file), 0o600)
-}
 
 // prepare gives the worker the right to impersonate, and users their rights: in the hub, and in the cluster.
 func prepare(ctx context.Context) error {

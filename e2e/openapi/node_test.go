@@ -14,7 +14,7 @@ import (
 func TestTypeScriptClient(t *testing.T) {
 	ready(t)
 	cmd := exec.CommandContext(t.Context(), "../../tools/openapi-client/run", atoll.HubEndpoint().URL(), "default", "python")
-	cmd.Env = append(os.Environ(), "ATOLL_TOKEN="+token)
+	cmd.Env = append(os.Environ(), "ATOLL_TOKEN="+tokens["all"])
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {

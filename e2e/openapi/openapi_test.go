@@ -11,7 +11,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -33,14 +32,12 @@ import (
 const cluster = "east"
 
 var (
-	atoll   *stack.Stack
-	token   string
-	scratch string
+	atoll  *stack.Stack
+	tokens map[string]string // by key: all, and look, which may only do that
 )
 
 func TestMain(m *testing.M) {
 	stack.RunSuite("openapi", func(ctx context.Context, dir, logDir string) (code int, err error) {
-		scratch = dir
 		bin := filepath.Join(dir, "bin")
 		if err := stack.Build(ctx, bin, false); err != nil {
 			return 1, err
@@ -52,8 +49,10 @@ func TestMain(m *testing.M) {
 			return 1, err
 		}
 		defer func() { err = errors.Join(err, set.Down(ctx)) }()
-		keys, err := apiKeys(ctx, bin)
-		if err != nil {
+		var keys string
+		if keys, tokens, err = stack.APIKeys(ctx, bin, dir, map[string]string{
+			"all": "--all --scopes=admin", "look": "--all --scopes=read",
+		}); err != nil {
 			return 1, err
 		}
 		if atoll, err = stack.Start(ctx, set, stack.Options{
@@ -68,27 +67,6 @@ func TestMain(m *testing.M) {
 		code = m.Run()
 		return code, atoll.Close()
 	})
-}
-
-// apiKeys writes a key for everything, and one that may only look.
-func apiKeys(ctx context.Context, bin string) (file string, err error) {
-	file = filepath.Join(scratch, "keys.yaml")
-	var keys []byte
-	for name, scope := range map[string]string{"all": "admin", "look": "read"} {
-		out, err := exec.CommandContext(ctx, filepath.Join(bin, "atoll-hub"), "api-key", "new", "--name", name, "--all", "--scopes", scope,
-			"--token-file", filepath.Join(scratch, name+".token")).Output()
-		if err != nil {
-			return "", fmt.Errorf("making an API key: %w", err)
-		}
-		if len(keys) > 0 {
-			_, list, _ := strings.Cut(string(out), "keys:\n")
-			out = []byte(list)
-		}
-		keys = append(keys, out...)
-	}
-	text, err := os.ReadFile(filepath.Join(scratch, "all.token"))
-	token = strings.TrimSpace(string(text))
-	return file, errors.Join(err, os.WriteFile(file, keys, 0o600))
 }
 
 const manifest = `
@@ -211,7 +189,7 @@ type reply struct {
 }
 
 func TestTheHubDoesWhatTheDocumentSays(t *testing.T) {
-	r := &recorder{t: t, root: atoll.HubEndpoint().URL(), token: token}
+	r := &recorder{t: t, root: atoll.HubEndpoint().URL(), token: tokens["all"]}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	document := r.call(200, "GET", "/openapi.json", "")
 	ready(t)
@@ -452,9 +430,7 @@ func callRefused(t *testing.T, r *recorder) {
 	t.Helper()
 	stranger := &recorder{t: t, root: r.root}
 	stranger.call(401, "GET", "/v1/sandboxes", "")
-	text, err := os.ReadFile(filepath.Join(scratch, "look.token"))
-	must.Succeed(t, err)
-	looks := &recorder{t: t, root: r.root, token: strings.TrimSpace(string(text))}
+	looks := &recorder{t: t, root: r.root, token: tokens["look"]}
 	looks.call(403, "POST", "/v1/sandboxes", `{"env": "python"}`)
 	r.call(400, "POST", "/v1/sandboxes", `{"env": "", "multiplier": -1}`, "Idempotency-Key", "bad")
 	r.call(400, "GET", "/v1/sandboxes?cluster=west", "")
