@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"navix.sh/atoll/api/envd"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -93,42 +94,25 @@ func prepare(ctx context.Context) error {
 		filepath.Join("..", "..", "charts", "worker", "files", "optional", "kubernetes_proxy.yaml")); err != nil {
 		return err
 	}
-	_, err := direct.KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-")
-	return err
+	return errors.Join(stack.Apply(ctx, direct, binding), python.Apply(ctx, direct))
 }
 
 func auditFile() string { return filepath.Join(scratch, "audit", "audit.log") }
 
 func workerAuditFile() string { return filepath.Join(scratch, "audit", "worker.log") }
 
-const manifest = `
+const binding = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: walker, namespace: default}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "atoll:key:all"}]
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: python}
-spec:
-  version: v1.0.0
-  template:
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: registry.example/python}]
-  runtimes: [{name: http, port: 8000}, {name: e2b, port: 49983}]
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: python, namespace: default}
-spec:
-  mode: WarmPool
-  templateRef: {name: python}
-  clusters:
-    - clusterID: east
-      members: [{name: python-east, spec: {replicas: 3}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
 `
+
+var python = stack.Env{
+	Name: "python", Image: "registry.example/python", Runtime: "e2b", Port: envd.Port,
+	Members: []stack.Member{{Cluster: cluster, Replicas: 3}},
+}
 
 // collector keeps all that programs send it, as text.
 type collector struct {

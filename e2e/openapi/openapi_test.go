@@ -61,36 +61,16 @@ func TestMain(m *testing.M) {
 		}); err != nil {
 			return 1, err
 		}
-		if _, err := atoll.Cluster(cluster).KubectlInput(ctx, strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+		python := stack.Env{
+			Name: "python", Image: "registry.example/python", Port: 8000, Members: []stack.Member{{Cluster: cluster, Replicas: 2}},
+		}
+		if err := python.Apply(ctx, atoll.Cluster(cluster)); err != nil {
 			return 1, errors.Join(err, atoll.Close())
 		}
 		code = m.Run()
 		return code, atoll.Close()
 	})
 }
-
-const manifest = `
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxTemplate
-metadata: {name: python}
-spec:
-  version: v1.0.0
-  template:
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: registry.example/python}]
-  runtimes: [{name: http, port: 8000}]
----
-apiVersion: agents.navix.sh/v1alpha1
-kind: SandboxEnv
-metadata: {name: python, namespace: default}
-spec:
-  mode: WarmPool
-  templateRef: {name: python}
-  clusters:
-    - clusterID: east
-      members: [{name: python-east, spec: {replicas: 2}, config: {inlineResources: {requests: {cpu: 10m, memory: 16Mi}}}}]
-`
 
 // exchange is a request and its response, as tools/openapi reads them.
 type exchange struct {
