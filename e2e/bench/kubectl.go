@@ -126,8 +126,7 @@ func (b *bench) newProxied(ctx context.Context) (*plane.Plane, *restclient.Confi
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the chart: %w", err)
 	}
-	_, err = p.KubectlInput(ctx, strings.NewReader(string(rights)), "apply", "--server-side", "-f", "-")
-	if err != nil {
+	if err := stack.Apply(ctx, p, string(rights), "--server-side"); err != nil {
 		return nil, nil, err
 	}
 	_, err = p.Kubectl(ctx, "create", "clusterrolebinding", "me", "--clusterrole=cluster-admin", "--user=atoll:key:me")

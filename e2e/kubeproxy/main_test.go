@@ -88,7 +88,7 @@ func prepare(ctx context.Context) error {
 		filepath.Join("..", "..", "charts", "worker", "files", "optional", "kubernetes_proxy.yaml")); err != nil {
 		return err
 	}
-	if _, err := direct.KubectlInput(ctx, strings.NewReader(rights), "apply", "-f", "-"); err != nil {
+	if err := stack.Apply(ctx, direct, rights); err != nil {
 		return err
 	}
 	policy := filepath.Join(scratch, "access.yaml")

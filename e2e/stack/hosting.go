@@ -70,8 +70,8 @@ func (s *Stack) hosting(ctx context.Context, cluster, release, hosted string, fl
 		return nil, err
 	}
 	member := p.set.Plane(cluster)
-	if out, err := member.KubectlInput(ctx, strings.NewReader(manifest), "apply", "--server-side", "-f", "-"); err != nil {
-		return nil, fmt.Errorf("giving hosting workers their rights in %s: %w\n%s", cluster, err, out)
+	if err := Apply(ctx, member, manifest, "--server-side"); err != nil {
+		return nil, fmt.Errorf("giving hosting workers their rights in %s: %w", cluster, err)
 	}
 	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, release)
 	if err != nil {
@@ -106,10 +106,8 @@ func (s *Stack) Host(ctx context.Context, hosting, cluster, secret string) error
 	if err != nil {
 		return fmt.Errorf("writing the rights of %s: %w", cluster, err)
 	}
-	member := s.platform.(*planes).set.Plane(cluster)
-	args := []string{"apply", "--server-side", "--force-conflicts", "-f", "-"}
-	if out, err := member.KubectlInput(ctx, strings.NewReader(string(rights)), args...); err != nil {
-		return fmt.Errorf("giving the hosted worker its rights in %s: %w\n%s", cluster, err, out)
+	if err := Apply(ctx, s.Cluster(cluster), string(rights), "--server-side", "--force-conflicts"); err != nil {
+		return fmt.Errorf("giving the hosted worker its rights in %s: %w", cluster, err)
 	}
 	if err := s.Invite(ctx, cluster); err != nil {
 		return err
@@ -136,8 +134,8 @@ func (s *Stack) HostAs(ctx context.Context, hosting, cluster, secret string) err
 	if err != nil {
 		return fmt.Errorf("writing the Secret of %s: %w", cluster, err)
 	}
-	if out, err := p.set.Plane(hosting).KubectlInput(ctx, strings.NewReader(string(manifest)), "apply", "-f", "-"); err != nil {
-		return fmt.Errorf("placing the kubeconfig of %s: %w\n%s", cluster, err, out)
+	if err := Apply(ctx, s.Cluster(hosting), string(manifest)); err != nil {
+		return fmt.Errorf("placing the kubeconfig of %s: %w", cluster, err)
 	}
 	return nil
 }

@@ -187,16 +187,16 @@ func (p *planes) startWorker(ctx context.Context, member *plane.Plane, worker *p
 		return fmt.Errorf("applying the worker's RBAC in %s: %w\n%s", member.Name, err, out)
 	}
 	if p.stack.opts.Invited {
-		if out, err := member.KubectlInput(ctx, strings.NewReader(emptyIdentity), "apply", "--server-side", "-f", "-"); err != nil {
-			return fmt.Errorf("making the Secret of the identity in %s: %w\n%s", member.Name, err, out)
+		if err := Apply(ctx, member, emptyIdentity, "--server-side"); err != nil {
+			return fmt.Errorf("making the Secret of the identity in %s: %w", member.Name, err)
 		}
 	}
 	policies, err := admissionPolicies(root, member.Name)
 	if err != nil {
 		return err
 	}
-	if out, err := member.KubectlInput(ctx, strings.NewReader(policies), "apply", "--server-side", "-f", "-"); err != nil {
-		return fmt.Errorf("applying the admission policies in %s: %w\n%s", member.Name, err, out)
+	if err := Apply(ctx, member, policies, "--server-side"); err != nil {
+		return fmt.Errorf("applying the admission policies in %s: %w", member.Name, err)
 	}
 	kubeconfig, err := member.ServiceAccountKubeconfig(ctx, Namespace, "atoll-worker")
 	if err != nil {

@@ -135,9 +135,7 @@ func host(t *testing.T) {
 		Values: "hosted: {enabled: true}\nhub: {address: \"" + linkAddress + "\"}\nreplicas: 1\n",
 	})
 	must.Succeed(t, err)
-	rights := atollctl(t, "cluster", "rbac", "north", "--crds", "--policies")
-	_, err = north.KubectlInput(ctx, strings.NewReader(rights), "apply", "--server-side", "-f", "-")
-	must.Succeed(t, err)
+	must.Succeed(t, stack.Apply(ctx, north, atollctl(t, "cluster", "rbac", "north", "--crds", "--policies"), "--server-side"))
 	token, err := north.Kubectl(ctx, "-n", stack.Namespace, "create", "token", "atoll-worker", "--duration", "2h")
 	must.Succeed(t, err)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
