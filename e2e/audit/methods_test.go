@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -23,6 +22,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/pkg/audit"
 	"navix.sh/atoll/pkg/problem"
 )
@@ -39,9 +39,7 @@ type methods struct {
 
 func newMethods(w *walk, address string, who audit.Who) *methods {
 	w.t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(w.t, err)
-	w.t.Cleanup(func() { _ = conn.Close() })
+	conn := testserver.Dial(w.t, address)
 	return &methods{walk: w, conn: conn, who: who, called: map[string]bool{}, lines: map[string]audit.Event{}}
 }
 
