@@ -486,21 +486,12 @@ func leftOut(t *testing.T, document reply, r *recorder) {
 		{"GET", "/v1/templates/x", ""}, {"PUT", "/v1/templates/x", "{}"}, {"DELETE", "/v1/templates/x", ""},
 	} {
 		left.call(501, call[0], call[1], call[2])
-		if fitting := slices.ContainsFunc(verbs(document), func(known [2]string) bool {
-			return known[0] == strings.ToLower(call[0]) && fits(known[1], left.root+call[1])
-		}); fitting {
-			t.Errorf("%s %s is not built and is in the document", call[0], call[1])
+		for path, operations := range document.Paths {
+			if _, known := operations[strings.ToLower(call[0])]; known && fits(path, left.root+call[1]) {
+				t.Errorf("%s %s is not built and is in the document", call[0], call[1])
+			}
 		}
 	}
-}
-
-func verbs(document reply) (out [][2]string) {
-	for path, operations := range document.Paths {
-		for verb := range operations {
-			out = append(out, [2]string{verb, path})
-		}
-	}
-	return out
 }
 
 // validated runs the stock validator on what a server says of itself, and on what it did.
