@@ -7,12 +7,9 @@ package federation_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -32,7 +29,8 @@ func TestTheCLIWatchesOverTheStream(t *testing.T) {
 		{"get", "sandboxes", "-w", "-l", "watched=yes", "-n", "default", "--env", e.Name, "-o", "json"},
 	} {
 		t.Run(command[0], func(t *testing.T) {
-			before, err := watches(ctx)
+			const watches = "atoll_hub_watches "
+			before, err := atoll.SumMetrics(ctx, stack.Hub, watches)
 			must.Succeed(t, err)
 			watching := ctlFor(ctx, atoll.HubEndpoint(), command[0], command[1:]...)
 			watching.Stdout = nil
@@ -40,8 +38,8 @@ func TestTheCLIWatchesOverTheStream(t *testing.T) {
 			must.Succeed(t, err)
 			must.Succeed(t, watching.Start())
 			wait.For(t, patience, "the watch to be open", func(ctx context.Context) error {
-				now, err := watches(ctx)
-				return wait.If(err == nil && now == before+1, fmt.Sprintf("the hub has %d watches, had %d: %v", now, before, err))
+				now, err := atoll.SumMetrics(ctx, stack.Hub, watches)
+				return wait.If(err == nil && now == before+1, fmt.Sprintf("the hub has %g watches, had %g: %v", now, before, err))
 			})
 			s := e.mustClaim(ctx, t, hub, &sandboxv1.CreateSandboxRequest{
 				Clusters: []string{"west"}, RequireClusters: true, Labels: map[string]string{"watched": "yes"},
@@ -69,18 +67,4 @@ func TestTheCLIWatchesOverTheStream(t *testing.T) {
 			}
 		})
 	}
-}
-
-// watches returns how many watches the hub serves.
-func watches(ctx context.Context) (int, error) {
-	text, err := atoll.Metrics(ctx, stack.Hub)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, "atoll_hub_watches "); ok {
-			return strconv.Atoi(strings.TrimSpace(value))
-		}
-	}
-	return 0, errors.New("the hub has no metric atoll_hub_watches")
 }
