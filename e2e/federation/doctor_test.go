@@ -61,8 +61,9 @@ func look(ctx context.Context, t *testing.T, args ...string) (string, int) {
 // exits runs a command of atollctl, and returns its output and its exit code.
 func exits(ctx context.Context, t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	args = append(args, atoll.HubEndpoint().Flags()...)
-	out, err := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), args...).Output()
+	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append(args, atoll.HubEndpoint().Flags()...)...)
+	cmd.Env = []string{"HOME=" + filepath.Dir(binDir)} // no settings of who runs the suite
+	out, err := cmd.Output()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):

@@ -3,14 +3,11 @@
 package federation_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -256,15 +253,12 @@ func (e *env) wantAtollctl(ctx context.Context, t *testing.T, ids []string) {
 	}
 }
 
-// atollctl runs one command and returns its output.
+// atollctl runs a command that must succeed, and returns its output.
 func atollctl(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "atollctl"), append(atoll.HubEndpoint().Flags(), args...)...)
-	cmd.Env = []string{"HOME=" + t.TempDir()}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("atollctl %v: %v\n%s", args, err, stderr.String())
+	out, code := exits(ctx, t, args...)
+	if code != 0 {
+		t.Fatalf("atollctl %v exits with %d:\n%s", args, code, out)
 	}
-	return stdout.String()
+	return out
 }
