@@ -10,15 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/bench/crowd"
 	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
 	"navix.sh/atoll/e2e/wait"
-	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/link/pki"
 )
 
 const (
@@ -147,14 +145,11 @@ func (b *bench) moveOnce(ctx context.Context, seed uint64) (out oneMove, everywh
 
 // gatherAt attaches simulated clusters to the hub of a stack.
 func gatherAt(ctx context.Context, atoll *stack.Stack, w crowd.World) (*crowd.Crowd, error) {
-	return crowd.Gather(ctx, w, func(i int) (crowd.Options, error) {
-		files, err := atoll.Issue(w.ID(i))
-		if err != nil {
-			return crowd.Options{}, err
-		}
-		credentials, err := link.LoadCredentials(files, logr.Discard())
-		return crowd.Options{Hub: atoll.LinkAddresses(), Credentials: credentials}, err
-	})
+	authority, err := pki.Open(atoll.PKI())
+	if err != nil {
+		return nil, err
+	}
+	return (&site{authority: authority}).gather(ctx, w, atoll.LinkAddresses(), nil)
 }
 
 // move kills the replica with the most clusters, waits until all are fresh elsewhere, and starts it again.
