@@ -10,11 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/e2e/load"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/quiet"
@@ -127,23 +127,15 @@ func busy(t *testing.T, ctx context.Context, p *plane.Plane, ground quiet.Ground
 		return wait.If(ready[cluster] == size, fmt.Sprint(ready, err))
 	})
 	begun := time.Now()
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range size / callers {
-				if _, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: ground.Namespace, Env: "busy"}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(begun)
+	claims := load.Closed(ctx, size, callers, func(ctx context.Context, _ int) error {
+		_, err := hub.CreateSandbox(ctx, &sandboxv1.CreateSandboxRequest{Namespace: ground.Namespace, Env: "busy"})
+		return err
+	})
+	must.Succeed(t, claims.Err)
 	must.Succeed(t, quiet.Settle(ctx, p, 3*time.Second, time.Minute))
 	most, all, err := quiet.BusiestSecond(p, "sandboxpools", ground.Namespace, "busy", begun, time.Now())
 	must.Succeed(t, err)
-	t.Logf("%d claims in %s, %d writes of status, %d in the busiest second", size, took.Round(time.Millisecond), all, most)
+	t.Logf("%d claims in %s, %d writes of status, %d in the busiest second", size, claims.Took.Round(time.Millisecond), all, most)
 	if most > 2 || all == 0 {
 		t.Errorf("%d writes of status in a second, of %d", most, all)
 	}
