@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"golang.org/x/sync/errgroup"
-
 	"navix.sh/atoll/e2e/kind"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/stack"
@@ -76,26 +74,16 @@ var kindClusters = []string{"hub", "worker-a", "worker-b"}
 
 type onKind struct{ set *kind.Set }
 
-func (g *onKind) up(ctx context.Context, w *world) (string, error) {
-	var archives []string
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		archives, err = stack.BuildImages(groupCtx, filepath.Join(w.binDir, "demo", "images"), false,
+func (g *onKind) up(ctx context.Context, w *world) (detail string, err error) {
+	images := func(ctx context.Context) ([]string, error) {
+		return stack.BuildImages(ctx, filepath.Join(w.binDir, "demo", "images"), false,
 			stack.TestImage{Name: idleImage, Args: []string{"-tag=" + idleImage}},
 			stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
-		return err
-	})
-	group.Go(func() (err error) {
-		// KEEP=1 means until Ctrl-C, as on planes; because kept clusters are useless without this process's certificates and
-		// keys.
-		g.set, err = kind.Up(groupCtx, kind.Options{Log: w.progress, Remove: true}, kindClusters...)
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return "", fmt.Errorf("bringing up kind clusters: %w", err)
 	}
-	if err := g.set.Load(ctx, archives...); err != nil {
-		return "", err
+	// KEEP=1 means until Ctrl-C, as on planes; because kept clusters are useless without this process's certificates and keys.
+	g.set, err = stack.PrepareKind(ctx, images, kind.Options{Log: w.progress, Remove: true}, kindClusters...)
+	if err != nil {
+		return "", fmt.Errorf("bringing up kind clusters: %w", err)
 	}
 	return fmt.Sprintf("%d kind clusters, images loaded", len(g.set.Clusters())), nil
 }

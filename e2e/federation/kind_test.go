@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"navix.sh/atoll/e2e/kind"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -30,25 +28,16 @@ const (
 var set *kind.Set
 
 func bringUp(ctx context.Context, dir string, opts stack.Options) (*stack.Stack, error) {
-	var archives []string
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if err := stack.Build(groupCtx, opts.BinDir, false); err != nil {
-			return err
+	images := func(ctx context.Context) ([]string, error) {
+		if err := stack.Build(ctx, opts.BinDir, false); err != nil {
+			return nil, err
 		}
-		archives, err = stack.BuildImages(groupCtx, filepath.Join(dir, "images"), true,
+		return stack.BuildImages(ctx, filepath.Join(dir, "images"), true,
 			stack.TestImage{Name: poolImage, Args: []string{"-tag=" + poolImage}},
 			stack.TestImage{Name: swapImage, Args: []string{"-tag=" + swapImage}})
-		return err
-	})
-	group.Go(func() (err error) {
-		set, err = kind.Up(groupCtx, kind.Options{}, "hub", "worker-a", "worker-b")
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("preparing: %w", err)
 	}
-	if err := set.Load(ctx, archives...); err != nil {
+	var err error
+	if set, err = stack.PrepareKind(ctx, images, kind.Options{}, "hub", "worker-a", "worker-b"); err != nil {
 		return nil, err
 	}
 	installed, err := stack.Install(ctx, set, clusters, opts)

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/e2e/kind"
@@ -62,30 +61,21 @@ func TestMain(m *testing.M) {
 
 func bringUp(ctx context.Context, dir, logDir string) error {
 	bin, images := filepath.Join(dir, "bin"), filepath.Join(dir, "images")
-	var archives []string
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		if err := stack.Build(groupCtx, bin, false); err != nil {
-			return err
+	build := func(ctx context.Context) ([]string, error) {
+		if err := stack.Build(ctx, bin, false); err != nil {
+			return nil, err
 		}
-		archives, err = stack.BuildImages(groupCtx, images, true,
+		archives, err := stack.BuildImages(ctx, images, true,
 			stack.TestImage{Name: idleImage, Args: []string{"-tag=" + idleImage}},
 			stack.TestImage{Name: tenantImage, Args: []string{"-tag=" + tenantImage}},
 			stack.TestImage{Name: exit0Image, Args: []string{"exit", "0"}},
 			stack.TestImage{Name: exit1Image, Args: []string{"exit", "1"}})
-		return err
-	})
-	group.Go(func() (err error) {
-		set, err = kind.Up(groupCtx, kind.Options{ConfigDir: "clusters"}, "kubelet-"+resets, "kubelet-"+defaults)
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("preparing: %w", err)
-	}
-	if err := set.Load(ctx, append(archives, listOf(*daemonArchives)...)...); err != nil {
-		return err
+		return append(archives, listOf(*daemonArchives)...), err
 	}
 	var err error
+	if set, err = stack.PrepareKind(ctx, build, kind.Options{ConfigDir: "clusters"}, "kubelet-"+resets, "kubelet-"+defaults); err != nil {
+		return err
+	}
 	options := stack.Options{BinDir: bin, LogDir: logDir, HubAddress: "127.0.0.1:30081"}
 	if atoll, err = stack.Install(ctx, set, []string{resets, defaults}, options); err != nil {
 		return fmt.Errorf("installing hub and workers: %w", err)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/e2e/kind"
 	"navix.sh/atoll/e2e/plane"
 )
 
@@ -50,11 +51,31 @@ func runSuite(name string, run func(ctx context.Context, dir, logDir string) (in
 }
 
 // Prepare builds programs and starts planes at the same time. After an error, a caller takes down the set if there is one.
-func Prepare(ctx context.Context, build func(context.Context) error, opts plane.Options, names ...string) (set *plane.Set, err error) {
+func Prepare(ctx context.Context, build func(context.Context) error, opts plane.Options, names ...string) (*plane.Set, error) {
+	return prepare(ctx, build, func(ctx context.Context) (*plane.Set, error) { return plane.Up(ctx, opts, names...) })
+}
+
+// PrepareKind is Prepare for kind clusters: it makes archives of images and creates clusters at the same time, and then loads the images.
+func PrepareKind(
+	ctx context.Context, images func(context.Context) (archives []string, err error), opts kind.Options, names ...string,
+) (*kind.Set, error) {
+	var archives []string
+	build := func(ctx context.Context) (err error) {
+		archives, err = images(ctx)
+		return err
+	}
+	set, err := prepare(ctx, build, func(ctx context.Context) (*kind.Set, error) { return kind.Up(ctx, opts, names...) })
+	if err != nil {
+		return set, err
+	}
+	return set, set.Load(ctx, archives...)
+}
+
+func prepare[T any](ctx context.Context, build func(context.Context) error, up func(context.Context) (T, error)) (set T, err error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return build(groupCtx) })
 	group.Go(func() (err error) {
-		set, err = plane.Up(groupCtx, opts, names...)
+		set, err = up(groupCtx)
 		return err
 	})
 	if err := group.Wait(); err != nil {

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"navix.sh/atoll/e2e/kind"
 	"navix.sh/atoll/e2e/stack"
 )
@@ -30,20 +28,9 @@ const (
 var set *kind.Set
 
 func bringUp(ctx context.Context, dir, logDir string) (*stack.Stack, error) {
-	var archives []string
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		archives, err = images(groupCtx, dir)
-		return err
-	})
-	group.Go(func() (err error) {
-		set, err = kind.Up(groupCtx, kind.Options{ConfigDir: "clusters"}, "upgrade-a", "upgrade-b")
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return nil, fmt.Errorf("preparing: %w", err)
-	}
-	if err := set.Load(ctx, archives...); err != nil {
+	archives := func(ctx context.Context) ([]string, error) { return images(ctx, dir) }
+	var err error
+	if set, err = stack.PrepareKind(ctx, archives, kind.Options{ConfigDir: "clusters"}, "upgrade-a", "upgrade-b"); err != nil {
 		return nil, err
 	}
 	installed, err := stack.Install(ctx, set, clusters, stack.Options{
