@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -25,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
@@ -80,20 +80,17 @@ func startProcess(t *testing.T, args ...string) process {
 	return p
 }
 
-var peak = regexp.MustCompile(`VmHWM:\s+([0-9]+) kB`)
-
 // peakMiB is the peak memory of the process.
 func (p process) peakMiB(t *testing.T) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	proc, err := procfs.NewProc(p.pid)
 	must.Succeed(t, err)
-	found := peak.FindSubmatch(status)
-	if found == nil {
-		t.Fatalf("no VmHWM in %s", status)
+	status, err := proc.NewStatus()
+	must.Succeed(t, err)
+	if status.VmHWM == 0 {
+		t.Fatal("the hub has ended")
 	}
-	kib, err := strconv.Atoi(string(found[1]))
-	must.Succeed(t, err)
-	return kib >> 10
+	return int(status.VmHWM >> 20)
 }
 
 // raw sends messages as they are.

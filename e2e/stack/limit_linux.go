@@ -11,12 +11,10 @@ import (
 // LimitFiles implements FullDisk by a resource limit, which needs no privileges, unlike a small file system. Go programs ignore
 // its signal. It limits the program's other files too, its log included.
 func (p *process) LimitFiles(bytes int64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return fmt.Errorf("%s is not running", p.name)
+	pid, err := p.pid()
+	if err != nil {
+		return err
 	}
-	pid := p.cmd.Process.Pid
 	var limit unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {
 		return fmt.Errorf("reading the limits of %s: %w", p.name, err)

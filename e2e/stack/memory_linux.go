@@ -3,12 +3,12 @@
 package stack
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,26 +40,43 @@ func (p *process) ResetPeak() error {
 
 // Peak implements Measured: the kernel keeps the peak, so that none is missed between two samples.
 func (p *process) Peak() (int64, error) {
-	pid, err := p.pid()
+	proc, err := p.proc()
 	if err != nil {
 		return 0, err
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	status, err := proc.NewStatus()
+	if err == nil && status.VmHWM == 0 {
+		err = errors.New("it has ended")
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reading the peak memory of %s: %w", p.name, err)
 	}
-	for line := range bytes.Lines(status) {
-		fields := bytes.Fields(line)
-		if len(fields) != 3 || string(fields[0]) != "VmHWM:" {
-			continue
-		}
-		kib, err := strconv.ParseInt(string(fields[1]), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the peak memory of %s: %w", p.name, err)
-		}
-		return kib << 10, nil
+	return int64(status.VmHWM), nil
+}
+
+// CPU implements Measured.
+func (p *process) CPU() (time.Duration, error) {
+	proc, err := p.proc()
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("reading the peak memory of %s: it has ended", p.name)
+	stat, err := proc.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading the processor time of %s: %w", p.name, err)
+	}
+	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
+}
+
+func (p *process) proc() (procfs.Proc, error) {
+	pid, err := p.pid()
+	if err != nil {
+		return procfs.Proc{}, err
+	}
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.Proc{}, fmt.Errorf("looking at %s: %w", p.name, err)
+	}
+	return proc, nil
 }
 
 func (p *process) pid() (int, error) {
@@ -70,33 +87,3 @@ func (p *process) pid() (int, error) {
 	}
 	return p.cmd.Process.Pid, nil
 }
-
-// CPU implements Measured.
-func (p *process) CPU() (time.Duration, error) {
-	pid, err := p.pid()
-	if err != nil {
-		return 0, err
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("reading the processor time of %s: %w", p.name, err)
-	}
-	// The name, in parentheses, may have spaces.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const user, system = 11, 12
-	if len(fields) <= system {
-		return 0, fmt.Errorf("reading the processor time of %s: %q is not valid", p.name, text)
-	}
-	var ticks int64
-	for _, field := range [][]byte{fields[user], fields[system]} {
-		n, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the processor time of %s: %w", p.name, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / userHertz), nil
-}
-
-// userHertz is the kernel's unit of a process' times, on every architecture that Go has.
-const userHertz = 100
