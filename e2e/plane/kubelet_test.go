@@ -11,10 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/portforward"
 
+	"navix.sh/atoll/e2e/forward"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
 	"navix.sh/atoll/e2e/testserver"
@@ -63,27 +62,14 @@ func throughPort(t *testing.T, s *subject) (string, error) {
 		}
 	}()
 	_, port, _ := net.SplitHostPort(target.Addr().String())
-	url := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.pod.Namespace).Name(s.pod.Name).SubResource("portforward").URL()
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(url, planes.Plane("east").Config())
+	open, err := forward.Port(planes.Plane("east").Config(), s.pod.Namespace, s.pod.Name, port)
 	must.Succeed(t, err)
-	conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+	conn, err := open(s.ctx)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	headers := http.Header{}
-	headers.Set(corev1.PortHeader, port)
-	headers.Set(corev1.PortForwardRequestIDHeader, "0")
-	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	if _, err := conn.CreateStream(headers); err != nil {
-		return "", err
-	}
-	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	stream, err := conn.CreateStream(headers)
-	if err != nil {
-		return "", err
-	}
-	got, err := io.ReadAll(stream)
+	got, err := io.ReadAll(conn)
 	return string(got), err
 }
 
