@@ -50,19 +50,7 @@ func (w *world) hubBack(ctx context.Context) (string, error) {
 	begin := time.Now()
 	want := map[string]int{"east": 6 - localClaims, "north": 4 - localClaims, "west": 8 - localClaims}
 	want[w.keyed.GetClusterId()]--
-	err := w.waitFor(ctx, "the hub's view", time.Minute, func(ctx context.Context) error {
-		ready, err := w.hub.ReadyIdle(ctx, envNamespace, envName)
-		if err != nil {
-			return err
-		}
-		for _, cluster := range clusters {
-			if ready[cluster] != want[cluster] {
-				return fmt.Errorf("ready %v, want %v", ready, want)
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := w.waitReady(ctx, "the hub's view", time.Minute, want); err != nil {
 		return "", err
 	}
 	rebuilt := time.Since(begin)

@@ -118,18 +118,17 @@ func (w *world) waitFor(ctx context.Context, what string, limit time.Duration, c
 
 // waitWarm waits until every cluster has its desired Pods ready, in the hub's view.
 func (w *world) waitWarm(ctx context.Context) error {
-	want := map[string]int{"east": 6, "north": 4, "west": 8}
-	return w.waitFor(ctx, "warm Pods", 2*time.Minute, func(ctx context.Context) error {
+	return w.waitReady(ctx, "warm Pods", 2*time.Minute, map[string]int{"east": 6, "north": 4, "west": 8})
+}
+
+// waitReady waits until the hub sees that many claimable Pods in each cluster.
+func (w *world) waitReady(ctx context.Context, what string, limit time.Duration, want map[string]int) error {
+	return w.waitFor(ctx, fmt.Sprintf("%s, %v", what, want), limit, func(ctx context.Context) error {
 		ready, err := w.hub.ReadyIdle(ctx, envNamespace, envName)
 		if err != nil {
 			return err
 		}
-		for cluster, n := range want {
-			if ready[cluster] != n {
-				return fmt.Errorf("ready %v, want %v", ready, want)
-			}
-		}
-		return nil
+		return wait.If(maps.Equal(ready, want), ready)
 	})
 }
 
