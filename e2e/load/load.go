@@ -15,6 +15,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // Operation is one request. i counts from 0.
@@ -117,14 +121,8 @@ func (r *recorder) result() Result {
 
 // Sleep returns after d, or earlier when ctx ends.
 func Sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if d > 0 {
+		_ = wallclock.Sleep(ctx, clock.RealClock{}, d)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/hubtest"
 	"navix.sh/atoll/pkg/link"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // fate is a rule's effect on a frame.
@@ -144,14 +146,7 @@ func (s *stream) pass(r received) {
 }
 
 func (s *stream) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-s.Context().Done():
-		return false
-	}
+	return wallclock.Sleep(s.Context(), clock.RealClock{}, d) == nil
 }
 
 // Send implements hubtest.Stream.
