@@ -8,20 +8,13 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What a kubelet makes of swaps between two images in quick succession, with nothing of Atoll's involved.
 func TestBackoffByHand(t *testing.T) {
 	ctx := testContext(t)
 	for cluster, limit := range map[string]string{resets: "1s", defaults: "300s"} {
-		spec := corev1.PodSpec{
-			TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
-			Containers: []corev1.Container{{Name: "main", Image: idleImage}},
-		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "swapped"}, Spec: spec}
+		pod := barePod("swapped")
 		begin := time.Now()
 		createByHand(ctx, t, cluster, pod)
 		runsByHand(ctx, t, cluster, pod, idleImage)

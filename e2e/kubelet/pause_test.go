@@ -87,14 +87,8 @@ func TestResumeWaitsForRoom(t *testing.T) {
 	sandbox := e.mustClaim(ctx, t, idleImage)
 	mustPause(ctx, t, sandbox)
 
-	taker := &corev1.Pod{}
-	taker.Namespace, taker.Name = namespace, "taker"
-	taker.Spec = corev1.PodSpec{
-		TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
-		Containers: []corev1.Container{{Name: "main", Image: idleImage, Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: *quantity(strconv.FormatInt(most, 10) + "m")},
-		}}},
-	}
+	taker := barePod("taker")
+	taker.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *quantity(strconv.FormatInt(most, 10) + "m")}
 	must.Succeed(t, kube[resets].Create(ctx, taker))
 	remove := sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

@@ -139,13 +139,9 @@ func findAll(ctx context.Context, t *testing.T, p target) []string {
 // would be a hole in it, less would mean that it is too careful.
 func TestWhatASwapKeeps(t *testing.T) {
 	ctx := testContext(t)
-	spec := corev1.PodSpec{
-		TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
-		Containers: []corev1.Container{{Name: "main", Image: idleImage}},
-	}
-	root(&spec)
-	scratch("")(&spec)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bare"}, Spec: spec}
+	pod := barePod("bare")
+	root(&pod.Spec)
+	scratch("")(&pod.Spec)
 	createByHand(ctx, t, resets, pod)
 	p := target{resets, pod.Name}
 	left := leaveAll(ctx, t, p)
@@ -161,6 +157,14 @@ func TestWhatASwapKeeps(t *testing.T) {
 		t.Errorf("of %d things %d were left; after the swap there are\n%s\nwant\n%s", len(all), len(left), strings.Join(found, ", "),
 			strings.Join(want, ", "))
 	}
+}
+
+// barePod is a Pod that is none of Atoll's.
+func barePod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{
+		TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false),
+		Containers: []corev1.Container{{Name: "main", Image: idleImage}},
+	}}
 }
 
 // createByHand creates a Pod that the end of the test deletes.
