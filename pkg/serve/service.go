@@ -18,41 +18,34 @@ type Service struct {
 	Translate func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error
 }
 
-// HubOnly is the public API of a hub about itself.
-func HubOnly(hub sandboxv1.HubServer) Service {
+// service returns the Service of a server, by functions that are generated from its protobuf.
+func service[S, C any](
+	server S, register func(grpc.ServiceRegistrar, S), client func(grpc.ClientConnInterface) C,
+	translate func(context.Context, *runtime.ServeMux, C) error,
+) Service {
 	return Service{
-		Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterHubServer(r, hub) },
+		Register: func(r grpc.ServiceRegistrar) { register(r, server) },
 		Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-			return sandboxv1.RegisterHubHandlerClient(ctx, mux, sandboxv1.NewHubClient(conn))
+			return translate(ctx, mux, client(conn))
 		},
 	}
 }
 
+// HubOnly is the public API of a hub about itself.
+func HubOnly(hub sandboxv1.HubServer) Service {
+	return service(hub, sandboxv1.RegisterHubServer, sandboxv1.NewHubClient, sandboxv1.RegisterHubHandlerClient)
+}
+
 // Pki is the public API of the hub's certificate authority.
 func Pki(pki sandboxv1.PkiServer) Service {
-	return Service{
-		Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterPkiServer(r, pki) },
-		Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-			return sandboxv1.RegisterPkiHandlerClient(ctx, mux, sandboxv1.NewPkiClient(conn))
-		},
-	}
+	return service(pki, sandboxv1.RegisterPkiServer, sandboxv1.NewPkiClient, sandboxv1.RegisterPkiHandlerClient)
 }
 
 // Grants is the public API of a hub about who may do what.
 func Grants(keys sandboxv1.KeysServer, access sandboxv1.AccessServer) []Service {
 	return []Service{
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterKeysServer(r, keys) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterKeysHandlerClient(ctx, mux, sandboxv1.NewKeysClient(conn))
-			},
-		},
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterAccessServer(r, access) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterAccessHandlerClient(ctx, mux, sandboxv1.NewAccessClient(conn))
-			},
-		},
+		service(keys, sandboxv1.RegisterKeysServer, sandboxv1.NewKeysClient, sandboxv1.RegisterKeysHandlerClient),
+		service(access, sandboxv1.RegisterAccessServer, sandboxv1.NewAccessClient, sandboxv1.RegisterAccessHandlerClient),
 	}
 }
 
@@ -63,35 +56,10 @@ func Public(
 	envs sandboxv1.EnvsServer, templates sandboxv1.TemplatesServer,
 ) []Service {
 	return []Service{
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterSandboxesServer(r, sandboxes) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterSandboxesHandlerClient(ctx, mux, sandboxv1.NewSandboxesClient(conn))
-			},
-		},
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterClaimsServer(r, claims) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterClaimsHandlerClient(ctx, mux, sandboxv1.NewClaimsClient(conn))
-			},
-		},
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterClustersServer(r, clusters) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterClustersHandlerClient(ctx, mux, sandboxv1.NewClustersClient(conn))
-			},
-		},
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterEnvsServer(r, envs) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterEnvsHandlerClient(ctx, mux, sandboxv1.NewEnvsClient(conn))
-			},
-		},
-		{
-			Register: func(r grpc.ServiceRegistrar) { sandboxv1.RegisterTemplatesServer(r, templates) },
-			Translate: func(ctx context.Context, mux *runtime.ServeMux, conn grpc.ClientConnInterface) error {
-				return sandboxv1.RegisterTemplatesHandlerClient(ctx, mux, sandboxv1.NewTemplatesClient(conn))
-			},
-		},
+		service(sandboxes, sandboxv1.RegisterSandboxesServer, sandboxv1.NewSandboxesClient, sandboxv1.RegisterSandboxesHandlerClient),
+		service(claims, sandboxv1.RegisterClaimsServer, sandboxv1.NewClaimsClient, sandboxv1.RegisterClaimsHandlerClient),
+		service(clusters, sandboxv1.RegisterClustersServer, sandboxv1.NewClustersClient, sandboxv1.RegisterClustersHandlerClient),
+		service(envs, sandboxv1.RegisterEnvsServer, sandboxv1.NewEnvsClient, sandboxv1.RegisterEnvsHandlerClient),
+		service(templates, sandboxv1.RegisterTemplatesServer, sandboxv1.NewTemplatesClient, sandboxv1.RegisterTemplatesHandlerClient),
 	}
 }
