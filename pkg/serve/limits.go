@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -94,25 +95,12 @@ func (l Limits) Validate() error {
 
 func (l Limits) filled() Limits {
 	d := DefaultLimits()
-	for _, n := range []struct {
-		to   *int
-		from int
-	}{
-		{&l.Connections, d.Connections}, {&l.PerAddress, d.PerAddress}, {&l.Streams, d.Streams}, {&l.Calls, d.Calls},
-		{&l.CallRate, d.CallRate}, {&l.StrangerRate, d.StrangerRate}, {&l.StrangersRate, d.StrangersRate},
-		{&l.HeaderBytes, d.HeaderBytes}, {&l.BodyBytes, d.BodyBytes},
-	} {
-		if *n.to == 0 {
-			*n.to = n.from
-		}
+	return Limits{
+		Connections: cmp.Or(l.Connections, d.Connections), PerAddress: cmp.Or(l.PerAddress, d.PerAddress),
+		Streams: cmp.Or(l.Streams, d.Streams), Calls: cmp.Or(l.Calls, d.Calls), CallRate: cmp.Or(l.CallRate, d.CallRate),
+		StrangerRate: cmp.Or(l.StrangerRate, d.StrangerRate), StrangersRate: cmp.Or(l.StrangersRate, d.StrangersRate),
+		HeaderBytes: cmp.Or(l.HeaderBytes, d.HeaderBytes), BodyBytes: cmp.Or(l.BodyBytes, d.BodyBytes),
+		HeaderTimeout: cmp.Or(l.HeaderTimeout, d.HeaderTimeout), BodyTimeout: cmp.Or(l.BodyTimeout, d.BodyTimeout),
+		IdleTimeout: cmp.Or(l.IdleTimeout, d.IdleTimeout),
 	}
-	for _, t := range []struct {
-		to   *time.Duration
-		from time.Duration
-	}{{&l.HeaderTimeout, d.HeaderTimeout}, {&l.BodyTimeout, d.BodyTimeout}, {&l.IdleTimeout, d.IdleTimeout}} {
-		if *t.to == 0 {
-			*t.to = t.from
-		}
-	}
-	return l
 }
