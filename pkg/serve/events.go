@@ -19,7 +19,6 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/listing"
-	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -45,10 +44,7 @@ func (s *Server) events(conn *localConn) http.Handler {
 			refuse(w, err)
 			return
 		}
-		caller, ok := r.Context().Value(callerKey{}).(string)
-		if !ok {
-			caller = pace.Origin(remote(r.RemoteAddr)).String()
-		}
+		caller := callerOf(r)
 		if !s.guard.calls.Enter(caller) {
 			refuse(w, s.guard.manyCalls())
 			return

@@ -15,6 +15,7 @@ import (
 
 	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // The cost of input, in calls without credentials, each of which takes about 100 µs. A connection, 32 reads or frames, and 4 KiB cost one
@@ -94,14 +95,7 @@ func (p *paces) throttle(ctx context.Context, caller string) error {
 		return err
 	}
 	p.metrics.wait(callers)
-	timer := p.clock.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wallclock.Sleep(ctx, p.clock, wait)
 }
 
 // meter counts what one connection costs. It charges the address until a caller is authenticated, then that caller. A nil meter counts
