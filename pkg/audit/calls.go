@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"navix.sh/atoll/pkg/access"
+	"navix.sh/atoll/pkg/pace"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -331,19 +332,11 @@ func ResultOf(err error, r Result) Result {
 	return r
 }
 
-// network returns the part of an address that counts as one party: an IPv4 address, or the first 64 bits of an IPv6 address.
+// network names the network that counts as one party, or returns "" for a text that is no address.
 func network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return ""
 	}
-	bits := 64
-	if ip = ip.Unmap().WithZone(""); ip.Is4() {
-		bits = 32
-	}
-	prefix, err := ip.Prefix(bits)
-	if err != nil {
-		return ""
-	}
-	return prefix.String()
+	return pace.Network(ip).String()
 }

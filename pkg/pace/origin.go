@@ -7,20 +7,19 @@ import (
 	"net/netip"
 )
 
-// Origin returns the network that counts as one address: a host with IPv6 has 2^64 addresses. All invalid addresses count as one.
+// Origin returns the Network of a TCP address. All other addresses count as one.
 func Origin(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, err := ip.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
+	return Network(tcp.AddrPort().Addr())
+}
+
+// Network returns the network that counts as one address: an IPv4 address, or the first 64 bits of an IPv6 address, because a host with
+// IPv6 has 2^64 addresses. The invalid address has the invalid network.
+func Network(ip netip.Addr) netip.Prefix {
+	ip = ip.Unmap()
+	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // without the zone; it does not fail, because no address is shorter
 	return prefix
 }
