@@ -107,14 +107,22 @@ func encode(w io.Writer, output string, m proto.Message) error {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return fmt.Errorf("encoding the response: %w", err)
 	}
-	switch output {
-	case "json":
-		data, err = json.MarshalIndent(tree, "", "  ")
-		data = append(data, '\n')
-	case "yaml":
-		data, err = yaml.Marshal(tree)
-	default:
+	if output != "json" && output != "yaml" {
 		return invalidFlag("output", output, "one of: "+strings.Join(outputs, ", "))
+	}
+	return encodePlain(w, output, tree)
+}
+
+// encodePlain prints a value as JSON or YAML.
+func encodePlain(w io.Writer, output string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	data = append(data, '\n')
+	switch {
+	case err != nil:
+	case output == "yaml":
+		data, err = yaml.JSONToYAML(data)
+	case output != "json":
+		return fmt.Errorf("--output %q is not valid here, want table, json or yaml", output)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the response: %w", err)

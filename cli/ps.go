@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/client"
@@ -84,13 +82,5 @@ func printProcesses(w io.Writer, output string, list []sandboxv1.Process) error 
 		}
 		return nil
 	}
-	text, err := json.MarshalIndent(sandboxv1.ProcessList{Processes: list}, "", "  ")
-	if err == nil && output == "yaml" {
-		text, err = yaml.JSONToYAML(text)
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the response: %w", err)
-	}
-	_, err = fmt.Fprintln(w, strings.TrimSpace(string(text)))
-	return err
+	return encodePlain(w, output, sandboxv1.ProcessList{Processes: list})
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/durable"
@@ -286,6 +284,9 @@ func (s *simulation) plan(cmd *cobra.Command, env simulate.Env) (simulate.Plan, 
 }
 
 func printSummaries(w io.Writer, output string, names []string, summaries []simulate.Summary) error {
+	if tabular(output) {
+		return simulate.WriteTable(w, names, summaries)
+	}
 	type named struct {
 		Name string `json:"name"`
 		simulate.Summary
@@ -294,24 +295,7 @@ func printSummaries(w io.Writer, output string, names []string, summaries []simu
 	for i := range names {
 		all = append(all, named{names[i], summaries[i]})
 	}
-	var data []byte
-	var err error
-	switch output {
-	case "json":
-		data, err = json.MarshalIndent(all, "", "  ")
-		data = append(data, '\n')
-	case "yaml":
-		data, err = yaml.Marshal(all)
-	case "table", "wide":
-		return simulate.WriteTable(w, names, summaries)
-	default:
-		return fmt.Errorf("--output %q is not valid, want table, wide, json or yaml", output)
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the summary: %w", err)
-	}
-	_, err = w.Write(data)
-	return err
+	return encodePlain(w, output, all)
 }
 
 func nameOf(file string) string {

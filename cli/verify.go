@@ -3,14 +3,12 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"navix.sh/atoll/pkg/verify"
 )
@@ -101,23 +99,5 @@ func printResult(w io.Writer, output string, r verify.Result) error {
 		verdict = "nothing is wrong in what could be looked at"
 	}
 	_, err := fmt.Fprintf(w, "%s (%d looks)\n", verdict, r.Looks)
-	return err
-}
-
-// encodePlain prints a value that is no message of the API.
-func encodePlain(w io.Writer, output string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	data = append(data, '\n')
-	switch {
-	case err != nil:
-	case output == "yaml":
-		data, err = yaml.JSONToYAML(data)
-	case output != "json":
-		return fmt.Errorf("--output %q is not valid here, want table, json or yaml", output)
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the response: %w", err)
-	}
-	_, err = w.Write(data)
 	return err
 }
