@@ -45,77 +45,56 @@ func (t *timeoutFlag) message() *durationpb.Duration {
 }
 
 func releaseCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               "release ID...",
-		Short:             "Release sandboxes; releasing an ended one is no error",
-		Example:           "  atollctl release 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeSandboxes,
-		RunE: a.each("releasing", anyState, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+	return a.eachCommand("release", "Release sandboxes; releasing an ended one is no error",
+		a.each("releasing", anyState, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.ReleaseSandbox(ctx, &sandboxv1.ReleaseSandboxRequest{Id: id})
-		}),
-	}
+		}))
 }
 
 func touchCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               "touch ID...",
-		Short:             "Record activity of sandboxes, so that they do not end as idle; an ended one stays ended",
-		Example:           "  atollctl touch 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeSandboxes,
-		RunE: a.each("touching", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+	return a.eachCommand("touch", "Record activity of sandboxes, so that they do not end as idle; an ended one stays ended",
+		a.each("touching", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.TouchSandbox(ctx, &sandboxv1.TouchSandboxRequest{Id: id})
-		}),
-	}
+		}))
 }
 
 func pauseCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               "pause ID...",
-		Short:             "Free the CPU of sandboxes; their Pods, addresses and memory stay",
-		Example:           "  atollctl pause 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeSandboxes,
-		RunE: a.each("pausing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+	return a.eachCommand("pause", "Free the CPU of sandboxes; their Pods, addresses and memory stay",
+		a.each("pausing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.PauseSandbox(ctx, &sandboxv1.PauseSandboxRequest{Id: id})
-		}),
-	}
+		}))
 }
 
 func resumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               "resume ID...",
-		Short:             "Give paused sandboxes their CPU back; where there is no room now, as soon as there is",
-		Example:           "  atollctl resume 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeSandboxes,
-		RunE: a.each("resuming", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+	return a.eachCommand("resume", "Give paused sandboxes their CPU back; where there is no room now, as soon as there is",
+		a.each("resuming", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.ResumeSandbox(ctx, &sandboxv1.ResumeSandboxRequest{Id: id})
-		}),
-	}
+		}))
 }
 
 func updateCommand(a *app) *cobra.Command {
 	var idle, lifetime timeoutFlag
-	cmd := &cobra.Command{
-		Use:   "update ID...",
-		Short: "Change the timeouts of live sandboxes",
-		Long: `Change the timeouts of live sandboxes. What is left out stays, 0 takes a timeout off. They count from where they did
-before: one that has run out by then ends the sandbox.`,
-		Example:           "  atollctl update 01j9zq3p3k5m8x7c2v4b6n8d0f-east --idle-timeout 30m --max-lifetime 0",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeSandboxes,
-		RunE: a.each("changing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
+	cmd := a.eachCommand("update", "Change the timeouts of live sandboxes",
+		a.each("changing", usable, func(ctx context.Context, c clients, id string) (*sandboxv1.Sandbox, error) {
 			return c.sandboxes.UpdateSandbox(ctx, &sandboxv1.UpdateSandboxRequest{
 				Id: id, IdleTimeout: idle.message(), MaxLifetime: lifetime.message(),
 			})
-		}),
-	}
+		}))
+	cmd.Long = `Change the timeouts of live sandboxes. What is left out stays, 0 takes a timeout off. They count from where they did
+before: one that has run out by then ends the sandbox.`
+	cmd.Example += " --idle-timeout 30m --max-lifetime 0"
 	cmd.Flags().Var(&idle, "idle-timeout", "end it after so long without activity; 0: never")
 	cmd.Flags().Var(&lifetime, "max-lifetime", "end it so long after its claim; 0: never")
 	cmd.MarkFlagsOneRequired("idle-timeout", "max-lifetime")
 	return cmd
+}
+
+// eachCommand is a command about some sandboxes.
+func (a *app) eachCommand(name, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " ID...", Short: short, Example: "  atollctl " + name + " 01j9zq3p3k5m8x7c2v4b6n8d0f-east",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeSandboxes, RunE: run,
+	}
 }
 
 // each makes the call for one sandbox after the other, and prints the results. check returns an error for a result that is not what the
