@@ -40,17 +40,11 @@ func (e *ended) apply(filter *sandboxv1.ListSandboxesRequest, now time.Time) (er
 	return err
 }
 
-// moment parses a time, or a duration before now.
-func moment(flag, value string, now time.Time) (*timestamppb.Timestamp, error) {
-	if value == "" {
+// moment is instant for a message, in which nil means none.
+func moment(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
+	if text == "" {
 		return nil, nil
 	}
-	if ago, err := time.ParseDuration(value); err == nil && ago >= 0 {
-		return timestamppb.New(now.Add(-ago)), nil
-	}
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
-		return nil, invalidFlag(flag, value, "a time such as 2026-03-01T12:00:00Z, or how long ago, such as 2h")
-	}
-	return timestamppb.New(at), nil
+	at, err := instant(flag, text, now)
+	return timestamppb.New(at), err
 }
