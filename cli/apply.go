@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -251,11 +252,7 @@ func manifestYAML(m *structpb.Struct) ([]byte, error) {
 }
 
 func inEditor(cmd *cobra.Command, text []byte) ([]byte, error) {
-	editor := os.Getenv("ATOLL_EDITOR")
-	if editor == "" {
-		editor = os.Getenv("EDITOR")
-	}
-	words := strings.Fields(editor)
+	words := strings.Fields(cmp.Or(os.Getenv("ATOLL_EDITOR"), os.Getenv("EDITOR")))
 	if len(words) == 0 {
 		return nil, usagef("ATOLL_EDITOR or EDITOR must name an editor")
 	}

@@ -48,14 +48,13 @@ The exit code is 0 if nothing would change, 1 if something would, 2 if something
 						faults = append(faults, d.fault(err))
 						continue
 					}
+					code = max(code, codeOf(got))
 					if a.output == "json" || a.output == "yaml" {
 						if err := encode(cmd.OutOrStdout(), a.output, got); err != nil {
 							return err
 						}
-						code = max(code, codeOf(got))
 						continue
 					}
-					code = max(code, codeOf(got))
 					showWarnings(cmd.ErrOrStderr(), d.object.Ref(), unlessGiven(docs, d, got.GetWarnings()))
 					showPlan(cmd.OutOrStdout(), d.object.Ref(), got)
 				}

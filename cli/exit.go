@@ -17,7 +17,6 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Exit codes of a command that fails, besides those of package problem. exec ends with its command's code.
 const (
-	exitOther exitCode = 1
 	exitUsage exitCode = 2
 	exitEnded exitCode = 9 // the sandbox has ended, so it cannot be used
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +68,7 @@ func (p *places) sites() ([]site, error) {
 		if err != nil {
 			return fmt.Errorf("finding the cluster of context %q: %w", context, err)
 		}
-		if id == "" {
-			id = context
-		}
+		id = cmp.Or(id, context)
 		if slices.ContainsFunc(out, func(s site) bool { return s.id == id }) {
 			return fmt.Errorf("cluster %q is named twice; tell them apart with ID=CONTEXT", id)
 		}
@@ -133,10 +132,7 @@ func (p *places) with(ctx context.Context, a *app, f func(*verify.Federation, []
 	federation := &verify.Federation{Metrics: map[string]string{}}
 	for _, named := range p.metrics {
 		name, url := cutName(named)
-		if name == "" {
-			name = url
-		}
-		federation.Metrics[name] = url
+		federation.Metrics[cmp.Or(name, url)] = url
 	}
 	for _, s := range sites {
 		reader, err := verify.NewReader(s.id, s.config)

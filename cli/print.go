@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -131,12 +132,7 @@ func encodePlain(w io.Writer, output string, v any) error {
 	return err
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }
 
 func number[N int32 | uint64](n N) string { return fmt.Sprint(n) }
 

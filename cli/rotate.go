@@ -99,7 +99,7 @@ renewing or dropping. If the rotation has gone on by then, nothing is skipped.`,
 			if skip != "" {
 				step, ok := sandboxv1.RotationStep_value[strings.ToUpper(skip)]
 				if !ok || step < int32(sandboxv1.RotationStep_DISTRIBUTING) {
-					return usageError{Err: fmt.Errorf("--skip-waiting: %q is not valid, want distributing, renewing or dropping", skip)}
+					return invalidFlag("skip-waiting", skip, "distributing, renewing or dropping")
 				}
 				request.Step = sandboxv1.RotationStep(step)
 			}

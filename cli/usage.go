@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -82,10 +83,7 @@ func bindAllNamespaces(cmd *cobra.Command) {
 func (r *envRef) resolve(text string) (namespace, name string, err error) {
 	namespace, name, both := strings.Cut(text, "/")
 	if !both {
-		namespace, name = r.namespace, text
-		if namespace == "" {
-			namespace = "default"
-		}
+		namespace, name = cmp.Or(r.namespace, "default"), text
 	}
 	switch {
 	case name == "" || namespace == "" || strings.Contains(name, "/"):

@@ -3,6 +3,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -130,18 +131,9 @@ func (c *Client) accept(ctx context.Context, got *oauth2.Token, nonce, refresh s
 	if err := token.Claims(&claims); err != nil {
 		return nil, fmt.Errorf("the ID token of %s: %w", c.settings.Issuer, err)
 	}
-	if got.RefreshToken != "" {
-		refresh = got.RefreshToken
-	}
-	user := token.Subject
-	if claims.Name != "" {
-		user = claims.Name
-	}
-	if claims.Email != "" {
-		user = claims.Email
-	}
 	return &Tokens{
-		Issuer: c.settings.Issuer, ClientID: c.settings.ClientID, ID: raw, Expires: token.Expiry, Refresh: refresh, User: user,
+		Issuer: c.settings.Issuer, ClientID: c.settings.ClientID, ID: raw, Expires: token.Expiry,
+		Refresh: cmp.Or(got.RefreshToken, refresh), User: cmp.Or(claims.Email, claims.Name, token.Subject),
 	}, nil
 }
 
