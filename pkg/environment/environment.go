@@ -203,10 +203,10 @@ func enter(ctx context.Context, daemon *sandboxd.Client, of *sandboxv1.CreateSan
 	switch {
 	case of.GetWorkdir() != "":
 		field = "workdir"
-		_, err = sandboxd.Call[filesystemv1.MakeDirRequest, filesystemv1.MakeDirResponse](ctx, daemon, envd.FilesystemMakeDir, maxReply,
-			time.Time{}, &filesystemv1.MakeDirRequest{Path: of.GetWorkdir()})
+		_, err = sandboxd.Call[filesystemv1.MakeDirResponse](ctx, daemon, envd.FilesystemMakeDir, maxReply, time.Time{},
+			&filesystemv1.MakeDirRequest{Path: of.GetWorkdir()})
 	case of.GetExecUser() != "":
-		_, err = sandboxd.Call[filesystemv1.StatRequest, filesystemv1.StatResponse](ctx, daemon, envd.FilesystemStat, maxReply, time.Time{},
+		_, err = sandboxd.Call[filesystemv1.StatResponse](ctx, daemon, envd.FilesystemStat, maxReply, time.Time{},
 			&filesystemv1.StatRequest{Path: "/"})
 	}
 	switch code := connect.CodeOf(err); {

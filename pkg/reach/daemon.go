@@ -178,6 +178,11 @@ func (i *inside) reply(what any) error {
 	return nil
 }
 
+// callDaemon makes a unary call of the sandbox's daemon.
+func callDaemon[R, Q any](ctx context.Context, i *inside, path string, q *Q) (*R, error) {
+	return sandboxd.Call[R](ctx, i.Client, path, maxReply, i.now, q)
+}
+
 // ofStatus and ofCode map the statuses with which a daemon refuses a call to reasons.
 var ofStatus = map[int]problem.Reason{
 	http.StatusBadRequest: problem.Invalid, http.StatusForbidden: problem.Forbidden, http.StatusNotFound: problem.NotFound,

@@ -147,8 +147,7 @@ func (i *inside) stat() error {
 	if err := i.query.known("path user"); err != nil {
 		return err
 	}
-	out, err := sandboxd.Call[filesystemv1.StatRequest, filesystemv1.StatResponse](i.context, i.Client, envd.FilesystemStat, maxReply, i.now,
-		&filesystemv1.StatRequest{Path: path})
+	out, err := callDaemon[filesystemv1.StatResponse](i.context, i, envd.FilesystemStat, &filesystemv1.StatRequest{Path: path})
 	if err != nil {
 		return err
 	}
@@ -167,8 +166,8 @@ func (i *inside) list() error {
 	if err := i.query.known("path user depth"); err != nil {
 		return err
 	}
-	out, err := sandboxd.Call[filesystemv1.ListDirRequest, filesystemv1.ListDirResponse](i.context, i.Client, envd.FilesystemListDir, maxReply,
-		i.now, &filesystemv1.ListDirRequest{Path: path, Depth: uint32(depth)})
+	out, err := callDaemon[filesystemv1.ListDirResponse](i.context, i, envd.FilesystemListDir,
+		&filesystemv1.ListDirRequest{Path: path, Depth: uint32(depth)})
 	if err != nil {
 		return err
 	}
@@ -188,8 +187,7 @@ func (i *inside) makeDir() error {
 	if err := i.query.known("user"); err != nil {
 		return err
 	}
-	out, err := sandboxd.Call[filesystemv1.MakeDirRequest, filesystemv1.MakeDirResponse](i.context, i.Client, envd.FilesystemMakeDir, maxReply,
-		i.now, &filesystemv1.MakeDirRequest{Path: in.Path})
+	out, err := callDaemon[filesystemv1.MakeDirResponse](i.context, i, envd.FilesystemMakeDir, &filesystemv1.MakeDirRequest{Path: in.Path})
 	if err != nil {
 		return err
 	}
@@ -206,7 +204,7 @@ func (i *inside) move() error {
 	if err := i.query.known("user"); err != nil {
 		return err
 	}
-	out, err := sandboxd.Call[filesystemv1.MoveRequest, filesystemv1.MoveResponse](i.context, i.Client, envd.FilesystemMove, maxReply, i.now,
+	out, err := callDaemon[filesystemv1.MoveResponse](i.context, i, envd.FilesystemMove,
 		&filesystemv1.MoveRequest{Source: in.From, Destination: in.To})
 	if err != nil {
 		return err

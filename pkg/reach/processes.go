@@ -86,8 +86,7 @@ func (i *inside) run() error {
 	if in.Workdir != "" {
 		start.Process.Cwd = &in.Workdir
 	}
-	stream, err := sandboxd.Stream[processv1.StartRequest, processv1.StartResponse](ctx, i.Client, envd.ProcessStart, i.now, start,
-		header)
+	stream, err := sandboxd.Stream[processv1.StartResponse](ctx, i.Client, envd.ProcessStart, i.now, start, header)
 	if err != nil {
 		return err
 	}
@@ -133,10 +132,9 @@ func selectorOf(pid uint32) *processv1.ProcessSelector {
 // not read its input. feed closes the input even if the caller has left, because the process continues and may wait for the end of its
 // input. So the context of the close, living, ends only with the process.
 func (i *inside) feed(ctx, living context.Context, pid uint32, text string) error {
-	_, err := sandboxd.Call[processv1.SendInputRequest, processv1.SendInputResponse](ctx, i.Client, envd.ProcessSendInput, maxReply, i.now,
-		&processv1.SendInputRequest{
-			Process: selectorOf(pid), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}},
-		})
+	_, err := callDaemon[processv1.SendInputResponse](ctx, i, envd.ProcessSendInput, &processv1.SendInputRequest{
+		Process: selectorOf(pid), Input: &processv1.ProcessInput{Input: &processv1.ProcessInput_Stdin{Stdin: []byte(text)}},
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil // the command has ended, or continues without its caller
@@ -145,8 +143,7 @@ func (i *inside) feed(ctx, living context.Context, pid uint32, text string) erro
 	}
 	late, cancel := context.WithTimeout(living, openTimeout)
 	defer cancel()
-	_, err = sandboxd.Call[processv1.CloseStdinRequest, processv1.CloseStdinResponse](late, i.Client, envd.ProcessCloseStdin, maxReply, i.now,
-		&processv1.CloseStdinRequest{Process: selectorOf(pid)})
+	_, err = callDaemon[processv1.CloseStdinResponse](late, i, envd.ProcessCloseStdin, &processv1.CloseStdinRequest{Process: selectorOf(pid)})
 	if living.Err() != nil {
 		return nil
 	}
@@ -180,7 +177,7 @@ func (i *inside) kill(pid uint32) {
 }
 
 func (i *inside) sendSignal(ctx context.Context, pid uint32, number processv1.Signal) error {
-	_, err := sandboxd.Call[processv1.SendSignalRequest, processv1.SendSignalResponse](ctx, i.Client, envd.ProcessSendSignal, maxReply, i.now,
+	_, err := callDaemon[processv1.SendSignalResponse](ctx, i, envd.ProcessSendSignal,
 		&processv1.SendSignalRequest{Process: selectorOf(pid), Signal: number})
 	return err
 }
@@ -292,8 +289,7 @@ func (i *inside) processes() error {
 	if err := i.query.known("user"); err != nil {
 		return err
 	}
-	out, err := sandboxd.Call[processv1.ListRequest, processv1.ListResponse](i.context, i.Client, envd.ProcessList, maxReply, i.now,
-		&processv1.ListRequest{})
+	out, err := callDaemon[processv1.ListResponse](i.context, i, envd.ProcessList, &processv1.ListRequest{})
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (c *Client) authorize(header http.Header) {
 }
 
 // Call makes a unary Connect call. The response may have at most `most` bytes.
-func Call[Q, R any](ctx context.Context, c *Client, path string, most int, now time.Time, q *Q) (*R, error) {
+func Call[R, Q any](ctx context.Context, c *Client, path string, most int, now time.Time, q *Q) (*R, error) {
 	client := connect.NewClient[Q, R](c.HTTP, c.Base+path, connect.WithReadMaxBytes(most), plain)
 	return again(ctx, c, now, func() (*R, error) {
 		request := connect.NewRequest(q)
@@ -176,7 +176,7 @@ var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
 // Stream makes a Connect call with a streaming response, and returns after it has received the first message. The caller must close the
 // stream.
-func Stream[Q, R any](ctx context.Context, c *Client, path string, now time.Time, q *Q, header http.Header) (
+func Stream[R, Q any](ctx context.Context, c *Client, path string, now time.Time, q *Q, header http.Header) (
 	*connect.ServerStreamForClient[R], error,
 ) {
 	client := connect.NewClient[Q, R](c.HTTP, c.Base+path, connect.WithReadMaxBytes(maxStream), plain)
