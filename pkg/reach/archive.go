@@ -3,6 +3,7 @@
 package reach
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,9 +23,7 @@ var archiveKinds = map[string]string{"tar": "application/x-tar", "zip": "applica
 func (i *inside) archive(method string, body io.Reader) (response *http.Response, format string, err error) {
 	path := i.query.values.Get("path")
 	i.query.path("path", path)
-	if format = i.query.values.Get("format"); format == "" {
-		format = "tar"
-	}
+	format = cmp.Or(i.query.values.Get("format"), "tar")
 	if archiveKinds[format] == "" {
 		i.query.fault("format", validate.Clip(format), "tar or zip")
 	}

@@ -3,6 +3,7 @@
 package reach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,11 +26,8 @@ var fileTypes = map[filesystemv1.FileType]string{
 
 func fileOf(e *filesystemv1.EntryInfo) sandboxv1.File {
 	f := sandboxv1.File{
-		Name: e.GetName(), Path: e.GetPath(), Type: fileTypes[e.GetType()], Size: e.GetSize(), Mode: fmt.Sprintf("%04o", e.GetMode()&0o7777),
-		Owner: e.GetOwner(), Group: e.GetGroup(), LinkTarget: e.GetSymlinkTarget(),
-	}
-	if f.Type == "" {
-		f.Type = sandboxv1.FileTypeFile
+		Name: e.GetName(), Path: e.GetPath(), Type: cmp.Or(fileTypes[e.GetType()], sandboxv1.FileTypeFile), Size: e.GetSize(),
+		Mode: fmt.Sprintf("%04o", e.GetMode()&0o7777), Owner: e.GetOwner(), Group: e.GetGroup(), LinkTarget: e.GetSymlinkTarget(),
 	}
 	if e.GetModifiedTime() != nil {
 		at := e.GetModifiedTime().AsTime()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -54,12 +55,8 @@ func wants(r *http.Request, protocols ...string) error {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return problem.New(problem.Invalid, "%s is a WebSocket, with the subprotocol %s", r.URL.Path, protocols[0])
 	}
-	for _, offered := range websocket.Subprotocols(r) {
-		for _, protocol := range protocols {
-			if offered == protocol {
-				return nil
-			}
-		}
+	if slices.ContainsFunc(websocket.Subprotocols(r), func(offered string) bool { return slices.Contains(protocols, offered) }) {
+		return nil
 	}
 	return problem.InvalidField("Sec-WebSocket-Protocol", r.Header.Get("Sec-WebSocket-Protocol"), protocols[0])
 }

@@ -4,6 +4,7 @@ package sandboxd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,12 +55,7 @@ type StatusError struct {
 func (e *StatusError) Error() string {
 	var said struct{ Message, Detail, Title string }
 	_ = json.Unmarshal(e.Body, &said)
-	for _, text := range []string{said.Message, said.Detail, said.Title} {
-		if text != "" {
-			return text
-		}
-	}
-	return http.StatusText(e.Status)
+	return cmp.Or(said.Message, said.Detail, said.Title, http.StatusText(e.Status))
 }
 
 // Defaults are the defaults for processes and paths of a sandbox. Empty fields change nothing.
