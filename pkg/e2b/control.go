@@ -82,7 +82,7 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 		}
 		return response{}, err
 	}
-	return g.admit(r, sandbox, http.StatusCreated)
+	return g.admit(r, sandbox, http.StatusCreated), nil
 }
 
 // busy converts a deadline, which means that no Pod was idle in time, to a 503 with Retry-After, because clients treat a 504 as a fault.
@@ -124,19 +124,16 @@ func (g *Gateway) init(r *http.Request, id string, env map[string]string) error 
 }
 
 // admit returns the response with which a client can use a sandbox.
-func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) (response, error) {
-	token, err := g.token(r, s.GetId())
-	if err != nil {
-		return response{}, err
-	}
+func (g *Gateway) admit(r *http.Request, s *sandboxv1.Sandbox, status int) response {
+	token := g.token(r, s.GetId())
 	return response{status: status, body: grant{
 		SandboxID: s.GetId(), TemplateID: templateOf(s), ClientID: s.GetClusterId(), EnvdVersion: daemonVersion, EnvdAccessToken: token,
 		TrafficAccessToken: token, Domain: g.opts.Domain,
-	}}, nil
+	}}
 }
 
 // token returns the token with which the request's caller can reach a sandbox.
-func (g *Gateway) token(r *http.Request, id string) (string, error) {
+func (g *Gateway) token(r *http.Request, id string) string {
 	return g.sealer.seal(id, apiKey(r.Header.Get("X-Api-Key")))
 }
 
@@ -166,12 +163,8 @@ func (g *Gateway) get(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	token, err := g.token(r, sandbox.GetId())
-	if err != nil {
-		return response{}, err
-	}
 	d := g.details(sandbox)
-	d.EnvdAccessToken = token // version 1 of the SDK connects with it
+	d.EnvdAccessToken = g.token(r, sandbox.GetId()) // version 1 of the SDK connects with it
 	return response{status: http.StatusOK, body: d}, nil
 }
 
@@ -334,7 +327,7 @@ func (g *Gateway) connect(r *http.Request) (response, error) {
 	if err := g.init(r, sandbox.GetId(), nil); err != nil {
 		return response{}, err
 	}
-	return g.admit(r, sandbox, status)
+	return g.admit(r, sandbox, status), nil
 }
 
 // pause pauses a sandbox and sets its lifetime to pausedFor, because E2B's timeouts stop during a pause.

@@ -88,8 +88,7 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 		w.Header().Set("Location", r.URL.Path+"/next")
 		w.WriteHeader(http.StatusFound)
 	})
-	token, err := g.sealer.seal("01-east", "atoll_key")
-	must.Succeed(t, err)
+	token := g.sealer.seal("01-east", "atoll_key")
 	for port, daemon := range map[string]bool{"49983": true, "8000": false} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a%2Fb?q=1", nil)
 		must.Succeed(t, err)
@@ -130,8 +129,7 @@ func TestI14ASandboxNeverSeesItsCallersToken(t *testing.T) {
 
 func TestATokenIsOfOneSandboxAndOneGateway(t *testing.T) {
 	g, _ := front(t, func(http.ResponseWriter, *http.Request) {})
-	token, err := g.sealer.seal("a", "key")
-	must.Succeed(t, err)
+	token := g.sealer.seal("a", "key")
 	other, err := newSealer(bytes.Repeat([]byte{8}, KeySize))
 	must.Succeed(t, err)
 	if key, err := g.sealer.open("a", token); err != nil || key != "key" {
@@ -258,8 +256,7 @@ func TestAnApplicationsProblemPasses(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"type":"theirs"}`)
 		})
-		token, err := g.sealer.seal("01-east", "atoll_key")
-		must.Succeed(t, err)
+		token := g.sealer.seal("01-east", "atoll_key")
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/", nil)
 		must.Succeed(t, err)
 		for name, value := range map[string]string{"X-Access-Token": token, "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": "8000"} {
