@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -173,7 +174,7 @@ func TestDiagnose(t *testing.T) {
 			s.Hub.Clusters[0].State, s.Hub.Clusters[0].Message = sandboxv1.ClusterState_UNREACHABLE, "nothing heard for 1m0s"
 			s.Clusters[0].Lease.Age = new(time.Minute)
 			s.Sites["east"].Workers[0] = Workload{Name: "atoll-worker", Wanted: 2, Message: "Deployment does not have minimum availability.",
-				Since: time.Minute}
+				Since: now.Add(-time.Minute)}
 		},
 		"worker-missing": func(s *Snapshot) {
 			s.Clusters[0].Lease, s.Sites["east"].Workers = nil, nil
@@ -327,6 +328,25 @@ func TestJSON(t *testing.T) {
 	want := `{"reason":"NoLeader","severity":"critical","cluster":"east","object":"lease","what":"w","do":"d","since":"1m30s"}`
 	if err != nil || string(data) != want {
 		t.Errorf("%s, %v; want %s", data, err, want)
+	}
+}
+
+// A Deployment that is not available tells why, and since when.
+func TestUnavailableWorkers(t *testing.T) {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "atoll-worker"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))},
+		Status: appsv1.DeploymentStatus{AvailableReplicas: 1, Conditions: []appsv1.DeploymentCondition{{
+			Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Message: "too few", LastTransitionTime: metav1.NewTime(now),
+		}}},
+	}
+	want := Workload{Name: "atoll-worker", Wanted: 2, Available: 1, Message: "too few", Since: now}
+	if diff := cmp.Diff(want, workloadOf(d)); diff != "" {
+		t.Errorf("not available (-want +got):\n%s", diff)
+	}
+	d.Status.Conditions[0].Status = corev1.ConditionTrue
+	want.Message, want.Since = "", time.Time{}
+	if diff := cmp.Diff(want, workloadOf(d)); diff != "" {
+		t.Errorf("available (-want +got):\n%s", diff)
 	}
 }
 

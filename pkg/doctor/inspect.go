@@ -149,20 +149,22 @@ func (i inspector) workers(ctx context.Context) error {
 		return err
 	}
 	for j := range all.Items {
-		d := &all.Items[j]
-		w := Workload{Name: d.Name, Wanted: 1, Available: d.Status.AvailableReplicas}
-		if d.Spec.Replicas != nil {
-			w.Wanted = *d.Spec.Replicas
-		}
-		w.Namespaces = namespacesOf(&d.Spec.Template.Spec)
-		for _, c := range d.Status.Conditions {
-			if c.Type == appsv1.DeploymentAvailable && c.Status != corev1.ConditionTrue {
-				w.Message = c.Message
-			}
-		}
-		i.site.Workers = append(i.site.Workers, w)
+		i.site.Workers = append(i.site.Workers, workloadOf(&all.Items[j]))
 	}
 	return nil
+}
+
+func workloadOf(d *appsv1.Deployment) Workload {
+	w := Workload{Name: d.Name, Wanted: 1, Available: d.Status.AvailableReplicas, Namespaces: namespacesOf(&d.Spec.Template.Spec)}
+	if d.Spec.Replicas != nil {
+		w.Wanted = *d.Spec.Replicas
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentAvailable && c.Status != corev1.ConditionTrue {
+			w.Message, w.Since = c.Message, c.LastTransitionTime.Time
+		}
+	}
+	return w
 }
 
 // pods reads the Pods of the hub and the workers. The federation's snapshot contains those of pools.

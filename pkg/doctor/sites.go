@@ -95,7 +95,7 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	var out []Diagnosis
 	lead := leads(&s.Clusters[i])
 	for _, w := range site.Workers {
-		d := Diagnosis{Object: "deployment " + w.Name, Since: w.Since,
+		d := Diagnosis{Object: "deployment " + w.Name, Since: s.age(&s.Clusters[i], w.Since),
 			Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}
 		switch {
 		case w.Wanted == 0 && !lead:

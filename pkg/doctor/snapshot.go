@@ -71,8 +71,8 @@ type CRD struct {
 type Workload struct {
 	Name              string
 	Wanted, Available int32
-	Message           string        // why it is not available
-	Since             time.Duration // 0: unknown
+	Message           string    // why it is not available
+	Since             time.Time // when it became unavailable; zero: unknown
 	// Namespaces are the namespaces that the Deployment serves; none means all.
 	Namespaces []string
 }
