@@ -299,14 +299,14 @@ func (s *Snapshot) hubUp() (up time.Duration, known bool) {
 
 // whyAway returns what to check first, based on what the cluster itself shows.
 func (s *Snapshot) whyAway(id string) string {
-	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
+	c := s.cluster(id)
 	switch {
-	case i < 0:
+	case c == nil:
 		return fmt.Sprintf("see whether its worker runs: %s -n %s get lease,pods\n%s\none that never comes back: atollctl cluster forget %s",
 			s.kubectl(id), s.namespace(id), s.logs(id), id)
-	case leads(&s.Clusters[i]):
+	case leads(c):
 		held := "its worker holds the lease"
-		if age := s.Clusters[i].Lease.Age; age != nil {
+		if age := c.Lease.Age; age != nil {
 			held += ", renewed " + duration.HumanDuration(*age) + " ago"
 		}
 		return held + "; unless it has just ended, look at the network and the certificates between: " + s.logs(id)

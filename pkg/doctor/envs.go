@@ -26,22 +26,19 @@ func members(s *Snapshot) []Diagnosis {
 	for _, e := range s.Hub.Envs {
 		name := envName(e)
 		for _, c := range e.GetClusters() {
-			if s.looked(c.GetClusterId()) {
+			if s.cluster(c.GetClusterId()) != nil {
 				continue // the conditions of its Env say more
 			}
+			describe := fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())
 			for _, m := range c.GetMembers() {
 				if d, wrong := member(m); wrong {
-					d.Cluster, d.Object = c.GetClusterId(), "env "+name
-					d.Do = fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(d.Cluster), e.GetNamespace(), e.GetName())
+					d.Cluster, d.Object, d.Do = c.GetClusterId(), "env "+name, describe
 					out = append(out, d)
 				}
 			}
-		}
-		for _, c := range e.GetClusters() {
-			if c.GetFault() != "" && !s.looked(c.GetClusterId()) {
+			if c.GetFault() != "" {
 				out = append(out, Diagnosis{Reason: EnvNotReady, Severity: Warning, Cluster: c.GetClusterId(), Object: "env " + name,
-					What: c.GetFault(),
-					Do:   fmt.Sprintf("%s -n %s describe sandboxenv %s", s.kubectl(c.GetClusterId()), e.GetNamespace(), e.GetName())})
+					What: c.GetFault(), Do: describe})
 			}
 		}
 		out = append(out, gaps(e)...)
@@ -82,10 +79,6 @@ func gaps(e *sandboxv1.Env) (out []Diagnosis) {
 		out[i].Reason, out[i].Severity, out[i].Object = EnvNotFederated, Warning, "env "+envName(e)
 	}
 	return out
-}
-
-func (s *Snapshot) looked(cluster string) bool {
-	return slices.ContainsFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == cluster })
 }
 
 func member(m *sandboxv1.EnvMember) (d Diagnosis, wrong bool) {

@@ -88,14 +88,14 @@ func missingCRDs(site *Site) []string {
 // worker reports problems with the Deployments of a cluster's worker, and with its lease. A worker may run outside its cluster, so a
 // missing Deployment is no problem while a worker leads.
 func worker(s *Snapshot, id string, site *Site) []Diagnosis {
-	i := slices.IndexFunc(s.Clusters, func(c verify.Cluster) bool { return c.ID == id })
-	if i < 0 {
+	c := s.cluster(id)
+	if c == nil {
 		return nil // its lease is unknown
 	}
 	var out []Diagnosis
-	lead := leads(&s.Clusters[i])
+	lead := leads(c)
 	for _, w := range site.Workers {
-		d := Diagnosis{Object: "deployment " + w.Name, Since: s.age(&s.Clusters[i], w.Since),
+		d := Diagnosis{Object: "deployment " + w.Name, Since: s.age(c, w.Since),
 			Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}
 		switch {
 		case w.Wanted == 0 && !lead:
@@ -118,8 +118,8 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 	}
 	d := Diagnosis{Reason: NoLeader, Severity: Critical, Object: "lease atoll-worker",
 		What: "no worker leads: no claims are served, pools are not refilled", Do: s.logs(id)}
-	if lease := s.Clusters[i].Lease; lease != nil && lease.Age != nil {
-		d.Since = *lease.Age
+	if c.Lease != nil && c.Lease.Age != nil {
+		d.Since = *c.Lease.Age
 	}
 	if len(site.Workers) == 0 {
 		d.Reason, d.What = WorkerMissing, "there is no worker here: no claims are served, pools are not refilled"

@@ -62,6 +62,16 @@ func (s *Snapshot) Whole() bool {
 	return len(s.Blind) == 0
 }
 
+// cluster returns what a cluster's API server has, or nil if it was not read.
+func (s *Snapshot) cluster(id string) *verify.Cluster {
+	for i := range s.Clusters {
+		if s.Clusters[i].ID == id {
+			return &s.Clusters[i]
+		}
+	}
+	return nil
+}
+
 // CRD lists what an installed CRD lacks.
 type CRD struct {
 	Missing []string // paths of fields
