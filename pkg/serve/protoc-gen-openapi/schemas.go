@@ -39,11 +39,9 @@ type schemas struct {
 }
 
 type message struct {
-	from     *protogen.Message
-	uses     use
-	without  map[string]bool // fields that are in the path
-	required []string
-	fields   object
+	from   *protogen.Message
+	uses   use
+	fields object
 }
 
 func newSchemas() schemas {
@@ -93,7 +91,7 @@ func (s *schemas) message(m *protogen.Message, without map[string]bool, uses use
 		return ref("schemas", name), nil
 	}
 	if added == nil {
-		added = &message{from: m, without: without}
+		added = &message{from: m}
 		s.messages[name] = added
 	}
 	added.uses |= uses
@@ -226,11 +224,8 @@ func (s *schemas) done() map[string]any {
 		if text := comment(m.from.Comments); text != "" {
 			schema.add("description", text)
 		}
-		if m.uses == responses && !s.partial[m.from.Desc.FullName()] {
-			m.required = always(m.from)
-		}
-		if len(m.required) > 0 {
-			schema.add("required", m.required)
+		if names := always(m.from); len(names) > 0 && m.uses == responses && !s.partial[m.from.Desc.FullName()] {
+			schema.add("required", names)
 		}
 		if len(m.fields) > 0 {
 			schema.add("properties", m.fields)
