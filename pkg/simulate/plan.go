@@ -71,7 +71,6 @@ type Model struct {
 	Patience time.Duration
 	// QueueCapacity bounds the waiting claims of one pool.
 	QueueCapacity int
-	NewestFirst   bool
 	// Resync is the interval of the worker's resync, which restores updates lost by a cache.
 	Resync time.Duration
 	// Quota is how many Pods admission grants to all pools of a cluster together; negative: no limit.
