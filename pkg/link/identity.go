@@ -112,8 +112,7 @@ func PeerIssuer(ctx context.Context) string {
 	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) < 2 {
 		return ""
 	}
-	sum := sha256.Sum256(info.State.VerifiedChains[0][1].Raw)
-	return hex.EncodeToString(sum[:])
+	return CAHash(info.State.VerifiedChains[0][1].Raw)
 }
 
 // PeerIssued returns when the caller's certificate became valid, or the zero time if there is none.

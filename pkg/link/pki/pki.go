@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -124,30 +123,20 @@ func (a *Authority) Cluster(id string) (link.Files, error) {
 }
 
 func (a *Authority) create() error {
-	key, keyPEM, err := link.NewKey()
+	ca, err := NewCA("atoll federation CA", time.Now())
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "atoll federation CA"},
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
-		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	der, err := sign(template, caLifetime, time.Now(), nil, key.Public(), key)
+	key, err := ca.KeyPEM()
 	if err != nil {
 		return err
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		return fmt.Errorf("reading back the CA's certificate: %w", err)
-	}
-	a.key = key
+	a.cert, a.key = ca.cert, ca.key
 	// Rename the certificate last: from then on the CA exists.
-	if err := a.write(caNew, encode("CERTIFICATE", der), 0o644); err != nil {
+	if err := a.write(caNew, ca.PEM(), 0o644); err != nil {
 		return err
 	}
-	if err := a.write(caKey, keyPEM, 0o600); err != nil {
+	if err := a.write(caKey, key, 0o600); err != nil {
 		return err
 	}
 	return a.finish()
