@@ -43,14 +43,10 @@ func (d *diff) compare(path string, a, b any) {
 	was, wasMap := a.(map[string]any)
 	is, isMap := b.(map[string]any)
 	if wasMap && isMap {
-		keys := map[string]struct{}{}
-		for k := range was {
-			keys[k] = struct{}{}
-		}
-		for k := range is {
-			keys[k] = struct{}{}
-		}
-		for _, k := range slices.Sorted(maps.Keys(keys)) {
+		all := map[string]any{}
+		maps.Copy(all, was)
+		maps.Copy(all, is)
+		for _, k := range slices.Sorted(maps.Keys(all)) {
 			d.compareEntry(join(path, k), was, is, k)
 		}
 		return

@@ -107,15 +107,7 @@ func (o Object) Clusters() (out []string) {
 	return slices.Compact(out)
 }
 
-func (o Object) segments() (out []Object) {
-	list, _ := o.object("spec")["clusters"].([]any)
-	for _, v := range list {
-		if s, ok := toObject(v); ok {
-			out = append(out, s)
-		}
-	}
-	return out
-}
+func (o Object) segments() []Object { return o.object("spec").list("clusters") }
 
 func (o Object) list(key string) (out []Object) {
 	list, _ := o[key].([]any)
