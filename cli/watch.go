@@ -16,14 +16,6 @@ import (
 	"navix.sh/atoll/pkg/wallclock"
 )
 
-// watchOf returns the watch request that corresponds to a list.
-func watchOf(r *sandboxv1.ListSandboxesRequest) *sandboxv1.WatchSandboxesRequest {
-	return &sandboxv1.WatchSandboxesRequest{
-		Namespace: r.GetNamespace(), Env: r.GetEnv(), ClusterId: r.GetClusterId(), Team: r.GetTeam(), User: r.GetUser(), Phase: r.GetPhase(),
-		Pool: r.GetPool(), LabelSelector: r.GetLabelSelector(), MetadataSelector: r.GetMetadataSelector(),
-	}
-}
-
 // watching follows the changes of sandboxes, over as many streams as necessary.
 type watching struct {
 	clients  clients
