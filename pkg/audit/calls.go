@@ -45,23 +45,20 @@ func recordOf(ctx context.Context) *record {
 	return r
 }
 
-// Identify records the caller of a call. The line then names the caller even if the call is refused later.
-func Identify(ctx context.Context, who Who) {
+// note changes the record of a call, if it has one.
+func note(ctx context.Context, change func(*record)) {
 	if r := recordOf(ctx); r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.who = who
+		change(r)
 	}
 }
 
+// Identify records the caller of a call. The line then names the caller even if the call is refused later.
+func Identify(ctx context.Context, who Who) { note(ctx, func(r *record) { r.who = who }) }
+
 // MarkRepeat records that a create returned the result of an earlier one with the same claim key.
-func MarkRepeat(ctx context.Context) {
-	if r := recordOf(ctx); r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.repeat = true
-	}
-}
+func MarkRepeat(ctx context.Context) { note(ctx, func(r *record) { r.repeat = true }) }
 
 // Watch returns a context in which NoteRefusal stores a refusal for Refusal.
 func Watch(ctx context.Context) context.Context {
@@ -70,11 +67,7 @@ func Watch(ctx context.Context) context.Context {
 
 // NoteRefusal records that the caller was refused, and the caller's identity.
 func NoteRefusal(ctx context.Context, who Who, err error) {
-	if r := recordOf(ctx); r != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.who, r.refusal = who, err
-	}
+	note(ctx, func(r *record) { r.who, r.refusal = who, err })
 }
 
 // Refusal returns the refusal that NoteRefusal stored, or nil.
