@@ -304,7 +304,7 @@ func (s *Snapshot) whyAway(id string) string {
 	case c == nil:
 		return fmt.Sprintf("see whether its worker runs: %s -n %s get lease,pods\n%s\none that never comes back: atollctl cluster forget %s",
 			s.kubectl(id), s.namespace(id), s.logs(id), id)
-	case leads(c):
+	case c.Leads():
 		held := "its worker holds the lease"
 		if age := c.Lease.Age; age != nil {
 			held += ", renewed " + duration.HumanDuration(*age) + " ago"
@@ -313,13 +313,6 @@ func (s *Snapshot) whyAway(id string) string {
 	default:
 		return "its worker does not run: see the lease there"
 	}
-}
-
-// leaseSlack allows for API servers that report whole seconds.
-const leaseSlack = 5 * time.Second
-
-func leads(c *verify.Cluster) bool {
-	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
 }
 
 // skewed is the smallest clock difference that is reported.

@@ -28,7 +28,7 @@ func foreignControllers(s *Snapshot) []Diagnosis {
 		c := &s.Clusters[i]
 		if site := s.Sites[c.ID]; site != nil {
 			for _, l := range site.ForeignLeases {
-				if s.age(c, l.Renewed) <= l.Duration+leaseSlack {
+				if s.age(c, l.Renewed) <= l.Duration+verify.LeaseSlack {
 					out = append(out, Diagnosis{Reason: ControlledByAnother, Severity: Warning, Cluster: c.ID,
 						Object: "lease " + l.Namespace + "/" + l.Name,
 						What: fmt.Sprintf("%s holds a lease that looks like that of another controller of Envs and pools (%s)", validate.Clip(l.Holder),

@@ -93,7 +93,7 @@ func worker(s *Snapshot, id string, site *Site) []Diagnosis {
 		return nil // its lease is unknown
 	}
 	var out []Diagnosis
-	lead := leads(c)
+	lead := c.Leads()
 	for _, w := range site.Workers {
 		d := Diagnosis{Object: "deployment " + w.Name, Since: s.age(c, w.Since),
 			Do: fmt.Sprintf("%s -n %s describe pods -l app.kubernetes.io/name=atoll-worker", s.kubectl(id), s.namespace(id))}

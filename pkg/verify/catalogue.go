@@ -23,9 +23,10 @@ func catalogueIsThere(s *Snapshot) []Finding {
 		}
 	}
 	var found []Finding
+	registered := s.Hub.registered()
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
-		if shown := s.Hub.registered()[c.ID]; shown == nil || shown.GetState() != sandboxv1.ClusterState_FRESH {
+		if shown := registered[c.ID]; shown == nil || shown.GetState() != sandboxv1.ClusterState_FRESH {
 			continue // the hub delivers nothing to it, and knows what it had
 		}
 		revisions, own := map[string]string{}, map[string]bool{} // "": not delivered

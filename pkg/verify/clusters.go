@@ -30,7 +30,7 @@ func troubleStaysWhereItIs(s *Snapshot) []Finding {
 	registered := s.Hub.registered()
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
-		if shown := registered[c.ID]; shown != nil && away(shown) && c.leads() {
+		if shown := registered[c.ID]; shown != nil && away(shown) && c.Leads() {
 			wrong(c.ID, "cluster "+c.ID, "away", fmt.Sprintf("is %s at the hub (%s), though its worker leads", shown.GetState(), shown.GetMessage()),
 				"it to be heard, unless the network between is cut")
 		}
@@ -91,7 +91,7 @@ func clustersServe(s *Snapshot) []Finding {
 		f := Finding{Invariant: "I8", Cluster: c.ID, Object: "lease " + leaseName, Expected: "a worker to hold it: no claims are served here",
 			passing: true}
 		switch {
-		case c.leads():
+		case c.Leads():
 			continue
 		case c.Lease == nil:
 			f.Wrong = "there is none"

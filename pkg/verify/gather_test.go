@@ -160,7 +160,7 @@ func TestLeaseOf(t *testing.T) {
 	lease.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: now.Add(-time.Hour)}},
 		{Time: &metav1.Time{Time: now.Add(-40 * time.Second)}}, {}}
 	got := leaseOf(lease, now)
-	if got.Age == nil || *got.Age != 40*time.Second || (&Cluster{Lease: got}).leads() {
+	if got.Age == nil || *got.Age != 40*time.Second || (&Cluster{Lease: got}).Leads() {
 		t.Errorf("%+v", got)
 	}
 	if got := leaseOf(lease, time.Time{}); got.Age != nil {

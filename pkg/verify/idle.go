@@ -27,7 +27,7 @@ func idleIsClean(s *Snapshot) []Finding {
 			p := &c.Pods[j]
 			if left := leftOn(c, p); phase(p) == v1alpha1.SandboxPhaseIdle && len(left) > 0 {
 				found = append(found, Finding{Invariant: "I13", Cluster: c.ID, Object: podName(p),
-					Wrong: "is idle and carries " + list(left), Expected: "all of it to go in the write that made the Pod idle"})
+					Wrong: "is idle and carries " + strings.Join(left, ", "), Expected: "all of it to go in the write that made the Pod idle"})
 			}
 		}
 	}

@@ -4,7 +4,6 @@ package verify
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -194,12 +193,10 @@ func (h *Hub) registered() map[string]*sandboxv1.Cluster {
 	return out
 }
 
-// leads reports whether a worker holds the cluster's lease, as far as this can be determined.
-func (c *Cluster) leads() bool {
-	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+leaseSlack)
+// Leads reports whether a worker holds the cluster's lease, as far as this can be determined.
+func (c *Cluster) Leads() bool {
+	return c.Lease != nil && c.Lease.Holder != "" && (c.Lease.Age == nil || *c.Lease.Age <= c.Lease.Duration+LeaseSlack)
 }
 
-// leaseSlack allows for two roundings to whole seconds in times of API servers, and for a slow write.
-const leaseSlack = 5 * time.Second
-
-func list(items []string) string { return strings.Join(items, ", ") }
+// LeaseSlack allows for two roundings to whole seconds in times of API servers, and for a slow write.
+const LeaseSlack = 5 * time.Second
