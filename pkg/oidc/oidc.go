@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // maxToken is the maximum size of a token in bytes.
@@ -93,12 +95,8 @@ func (a *Authenticator) keep(ctx context.Context, is *issuer) {
 			a.log.Info("The keys of an issuer are fetched again", "issuer", is.URL)
 		}
 		failing = err != nil
-		timer := a.clock.NewTimer(next)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wallclock.Sleep(ctx, a.clock, next) != nil {
 			return
-		case <-timer.C():
 		}
 	}
 }
@@ -194,14 +192,7 @@ func plain(err error) error {
 }
 
 func (is *issuer) audience(of []string) bool {
-	for _, want := range is.Audiences {
-		for _, got := range of {
-			if got == want {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(is.Audiences, func(want string) bool { return slices.Contains(of, want) })
 }
 
 // valid compares a token's times with the clock, and returns when it expires, including the tolerance.
