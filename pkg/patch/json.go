@@ -25,9 +25,6 @@ func Add(path string, value any) Operation { return Operation{"add", path, value
 // Replace replaces a value.
 func Replace(path string, value any) Operation { return Operation{"replace", path, value} }
 
-// Remove removes a value.
-func Remove(path string) Operation { return Operation{"remove", path, nil} }
-
 // AsRead returns the tests with which a patch applies only to the version of the object that was read.
 func AsRead(obj metav1.Object) []Operation {
 	return []Operation{Test("/metadata/uid", obj.GetUID()), Test("/metadata/resourceVersion", obj.GetResourceVersion())}
