@@ -16,6 +16,7 @@ import (
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
+	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
@@ -172,7 +173,10 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
 	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // an unheard cluster may have the key already
 	if holder != nil {
-		holder.idleOnly = k.service.idleElsewhere(f.request, holder)
+		// If another candidate has an idle Pod, a holder that does not know the claim and has none need not queue it: the replica or process that
+		// chose the holder may have ended before it sent the claim.
+		beside, _ := p.idleBeside(router.RequestOf(f.request), holder)
+		holder.idleOnly = beside != nil
 		p.target, p.at.open, p.at.tried = holder, true, max(p.at.tried, 1)
 		var err error
 		if p.decision, err = k.held.Record.ParseDecision(); err != nil {

@@ -98,7 +98,7 @@ func (p *pursuit) takeMove() *target {
 // reserved.
 func (p *pursuit) lookElsewhere(ctx context.Context, from *target) *move {
 	for seen := false; wallclock.Sleep(ctx, p.service.clock, moveEvery) == nil; {
-		view, index := p.idleBeside(from)
+		view, index := p.idleBeside(p.route, from)
 		if view == nil {
 			seen = false
 			continue
@@ -125,13 +125,12 @@ func (p *pursuit) lookElsewhere(ctx context.Context, from *target) *move {
 	return nil
 }
 
-// idleBeside returns another candidate with an idle Pod, or nil if there is none.
-func (p *pursuit) idleBeside(from *target) (*router.View, int) {
+// idleBeside returns a candidate of a route other than from with an idle Pod, or nil if there is none.
+func (p *pursuit) idleBeside(route router.Request, from *target) (*router.View, int) {
 	view := p.service.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
 	if view == nil {
 		return nil, 0
 	}
-	route := p.route
 	route.Exclude(from.cluster, from.pool)
 	picked := router.Pick(&route, view, p.service.rand())
 	if !picked.OK() || !picked.Tier.Idle() {

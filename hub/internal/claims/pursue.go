@@ -197,19 +197,6 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 	}
 }
 
-// idleElsewhere reports whether a candidate other than the holder of a claim has an idle Pod. If so, a holder that does not know the claim
-// and has no idle Pod need not queue it: the replica or process that chose the holder may have ended before it sent the claim.
-func (s *Service) idleElsewhere(req *sandboxv1.CreateSandboxRequest, holder *target) bool {
-	view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
-	if view == nil {
-		return false
-	}
-	route := router.RequestOf(req)
-	route.Exclude(holder.cluster, holder.pool)
-	picked := router.Pick(&route, view, s.rand())
-	return picked.OK() && picked.Tier.Idle()
-}
-
 func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {
 	return p.pickBy(ctx, &p.route, view)
 }
