@@ -101,7 +101,7 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *le
 	if d := req.GetStartupTimeout(); d != nil {
 		return d.AsDuration()
 	}
-	view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+	view := s.fleet.View(envOf(req))
 	if view == nil {
 		return DefaultStartupTimeout
 	}
@@ -112,6 +112,11 @@ func (s *Service) startupTimeout(req *sandboxv1.CreateSandboxRequest, holder *le
 		}
 	}
 	return min(cmp.Or(longest, DefaultStartupTimeout), validate.MaxStartupTimeout)
+}
+
+// envOf returns the key of a request's Env.
+func envOf(req *sandboxv1.CreateSandboxRequest) segment.Key {
+	return segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()}
 }
 
 // mayHold reports whether a member can hold a claim. If the current holder is known, only the holder can.

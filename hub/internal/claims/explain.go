@@ -14,7 +14,6 @@ import (
 	"navix.sh/atoll/pkg/outcome"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/validate"
 )
 
@@ -55,7 +54,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	if err != nil {
 		return nil, err
 	}
-	view := s.fleet.View(segment.Key{Namespace: claim.GetNamespace(), Name: claim.GetEnv()})
+	view := s.fleet.View(envOf(claim))
 	if view == nil {
 		return nil, s.fleet.UnknownEnv(claim.GetNamespace(), claim.GetEnv())
 	}

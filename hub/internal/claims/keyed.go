@@ -17,7 +17,6 @@ import (
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/store"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -110,7 +109,7 @@ func (s *Service) trust(r *ledger.Record, req *sandboxv1.CreateSandboxRequest) t
 	}
 	return trust{
 		allowed: allows(req, r.Cluster), forgotten: s.fleet.Forgotten(r.Cluster, r.ClusterUID),
-		serves: s.fleet.ServesTeam(r.Cluster, req.GetTeam(), segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()}),
+		serves: s.fleet.ServesTeam(r.Cluster, req.GetTeam(), envOf(req)),
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/wallclock"
 )
 
@@ -127,7 +126,7 @@ func (p *pursuit) lookElsewhere(ctx context.Context, from *target) *move {
 
 // idleBeside returns a candidate of a route other than from with an idle Pod, or nil if there is none.
 func (p *pursuit) idleBeside(route router.Request, from *target) (*router.View, int) {
-	view := p.service.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+	view := p.service.fleet.View(envOf(p.request))
 	if view == nil {
 		return nil, 0
 	}

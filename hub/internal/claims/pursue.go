@@ -180,14 +180,14 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 	s := p.service
 	until := s.clock.Now().Add(min(settlePatience, p.remaining()))
 	for {
-		view = s.fleet.View(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()})
+		view = s.fleet.View(envOf(p.request))
 		if view != nil {
 			if p.busy != nil {
-				if picked = p.pickBy(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
+				if picked = p.pick(ctx, p.busy, view); picked.OK() && picked.Tier.Idle() {
 					return view, picked, false
 				}
 			}
-			if picked = p.pick(ctx, view); picked.OK() && picked.Tier.Idle() {
+			if picked = p.pick(ctx, &p.route, view); picked.OK() && picked.Tier.Idle() {
 				return view, picked, p.busy != nil
 			}
 		}
@@ -197,11 +197,7 @@ func (p *pursuit) pickSettled(ctx context.Context) (view *router.View, picked ro
 	}
 }
 
-func (p *pursuit) pick(ctx context.Context, view *router.View) router.Decision {
-	return p.pickBy(ctx, &p.route, view)
-}
-
-func (p *pursuit) pickBy(ctx context.Context, route *router.Request, view *router.View) router.Decision {
+func (p *pursuit) pick(ctx context.Context, route *router.Request, view *router.View) router.Decision {
 	_, span := telemetry.Start(ctx, "route")
 	defer span.End()
 	picked := router.Pick(route, view, p.service.rand())
@@ -275,7 +271,7 @@ func (p *pursuit) count(got dispatchOutcome, e *problem.Error) {
 	default:
 		return
 	}
-	p.service.sent(segment.Key{Namespace: p.request.GetNamespace(), Name: p.request.GetEnv()}, p.target.cluster, got == granted)
+	p.service.sent(envOf(p.request), p.target.cluster, got == granted)
 }
 
 // free cancels the reservation of a claim that was not granted.
@@ -363,7 +359,7 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	}
 	var faults []string
 	if reason.Unserving() {
-		known := s.fleet.Faults(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		known := s.fleet.Faults(envOf(req))
 		for _, cluster := range slices.Sorted(maps.Keys(known)) {
 			if allows(req, cluster) {
 				faults = append(faults, "in "+cluster+": "+known[cluster])
@@ -374,9 +370,9 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	case len(faults) > 0:
 		return fmt.Sprintf("%s: %s", reason, strings.Join(faults, "; "))
 	case reason == router.NoMembers:
-		return "NoMembers: no cluster has a pool of it" + s.unserved(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		return "NoMembers: no cluster has a pool of it" + s.unserved(envOf(req))
 	case reason.Lasting():
-		view := s.fleet.View(segment.Key{Namespace: req.GetNamespace(), Name: req.GetEnv()})
+		view := s.fleet.View(envOf(req))
 		return fmt.Sprintf("%s: %s; explain tells more", reason, mismatch(req, reason, view))
 	}
 	return ""

@@ -18,7 +18,7 @@ func TestPickingIsFreeWithoutATrace(t *testing.T) {
 	view := f.Fleet.View(segment.Key{Namespace: "default", Name: "demo"})
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if picked := p.pick(ctx, view); !picked.OK() {
+		if picked := p.pick(ctx, &p.route, view); !picked.OK() {
 			t.Fatal(picked.Reason)
 		}
 	}); n != 0 {
