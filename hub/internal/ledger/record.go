@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,27 +126,14 @@ func plan(hash string, old Held, new *Record) (store.Txn, error) {
 	if new.Open() {
 		txn.Puts = append(txn.Puts, store.Put{Key: openPrefix + hash, Value: []byte(new.Replica)})
 	}
-	txn.Deletes = without(txn.Deletes, txn.Puts)
+	txn.Deletes = slices.DeleteFunc(txn.Deletes, func(key string) bool { // a transaction may name a key only once
+		return slices.ContainsFunc(txn.Puts, func(p store.Put) bool { return p.Key == key })
+	})
 	return txn, nil
 }
 
 // Open reports whether the hub itself pursues the claim.
 func (r *Record) Open() bool { return r.Unwaited && r.State == Pending }
-
-// without removes deletes of keys that are also put: a transaction may name a key only once.
-func without(deletes []string, puts []store.Put) []string {
-	var kept []string
-	for _, key := range deletes {
-		stays := false
-		for _, p := range puts {
-			stays = stays || p.Key == key
-		}
-		if !stays {
-			kept = append(kept, key)
-		}
-	}
-	return kept
-}
 
 // Shorten reduces a request to its names and a digest; because otherwise the requests of many refused claims would fill the store.
 func (r *Record) Shorten(req *sandboxv1.CreateSandboxRequest) {
