@@ -185,10 +185,10 @@ func (c *cluster) vanish() {
 	c.mu.Lock()
 	c.empty()
 	c.mu.Unlock()
-	c.queueRemoval()
+	c.queueComplete()
 }
 
-// empty ends the cluster's session and clears its state. Called with mu held. Callers then call queueRemoval.
+// empty ends the cluster's session and clears its state. Called with mu held. Callers then call queueComplete.
 func (c *cluster) empty() {
 	if s := c.session.Swap(nil); s != nil {
 		s.end()
@@ -204,9 +204,9 @@ func (c *cluster) empty() {
 	c.SetHealth(router.Unreachable)
 }
 
-// queueRemoval queues the cluster's removal for all workers.
-func (c *cluster) queueRemoval() {
-	// Workers that share no Env with the cluster now may still show it, from an earlier connection.
+// queueComplete queues all of the cluster's segments for all other workers, which shows them also what it does not have. Workers that share
+// no Env with the cluster now may still show it, from an earlier connection.
+func (c *cluster) queueComplete() {
 	for _, other := range c.fleet.sorted() {
 		if receiver := other.session.Load(); receiver != nil && other != c {
 			receiver.outbox.queueComplete(c)

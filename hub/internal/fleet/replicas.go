@@ -115,7 +115,7 @@ func (c *cluster) take(r Record) {
 	c.mu.Unlock()
 	if gone {
 		c.fleet.log.Info("A cluster was forgotten by another replica", "cluster", c.ID)
-		c.queueRemoval()
+		c.queueComplete()
 	}
 	if gone || revoked {
 		c.fleet.endRevoked()

@@ -341,8 +341,7 @@ func (c *cluster) put(ch change, w woken) {
 }
 
 // becomeSynced opens the stream's outbox: from now on the stream gets other clusters' segments. If this is the cluster's first complete
-// report to this hub process, all other clusters get a complete message about it, which also shows what it does not have. Called with mu
-// held.
+// report to this hub process, all other clusters get a complete message about it. Called with mu held.
 func (s *Session) becomeSynced() {
 	c := s.cluster
 	c.met.Store(true) // for a relayed session: the peer compared the Hello with the shared store
@@ -352,13 +351,8 @@ func (s *Session) becomeSynced() {
 			defer s.outbox.open(c)
 		}
 	}
-	if c.known.Swap(true) {
-		return
-	}
-	for _, other := range c.fleet.sorted() {
-		if receiver := other.session.Load(); receiver != nil && other != c {
-			receiver.outbox.queueComplete(c)
-		}
+	if !c.known.Swap(true) {
+		c.queueComplete()
 	}
 }
 
