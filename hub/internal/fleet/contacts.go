@@ -55,7 +55,7 @@ func (r *Relay) contact(c *cluster, seen *federationv1.RelayContact) {
 	defer r.mu.Unlock()
 	r.contacts[c] = append(r.contacts[c], seen)
 	r.contacts[c] = slices.Delete(r.contacts[c], 0, max(0, len(r.contacts[c])-maxContacts))
-	r.signal()
+	r.wake.give()
 }
 
 // popContact removes one queued contact and returns its frame, or nil if there is none. Called with the lock held.

@@ -104,7 +104,7 @@ func New(ctx context.Context, o Options) (*Fleet, error) {
 		clock: o.Clock, epoch: o.Clock.Now(), registry: o.Registry, replica: o.HubID, version: o.Version, limits: o.Limits.orDefaults(),
 		allots: o.Allotments,
 		log:    o.Log.WithValues("hub", o.HubID),
-		soon:   urgent{wake: make(chan struct{}, 1), clusters: map[*cluster]struct{}{}},
+		soon:   urgent{wake: newToken(), clusters: map[*cluster]struct{}{}},
 	}
 	if f.recovers = o.Recovering; f.recovers == nil {
 		f.recovers = func(string) bool { return false }

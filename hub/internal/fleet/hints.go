@@ -92,7 +92,7 @@ func (r *Relay) hint(key memberKey, claims int32) {
 		r.hints = map[memberKey]int32{}
 	}
 	r.hints[key] = claims
-	r.signal()
+	r.wake.give()
 }
 
 // popHints removes up to hintBatch queued hints and returns their frame, or nil if there are none. Called with the lock held.

@@ -11,7 +11,7 @@ import (
 // outbox records which state of other clusters one stream must still be sent. It is no queue: it holds which parts have changed, not how
 // often or into what. So it is bounded by the receiver's Envs times the clusters that share them (I10).
 type outbox struct {
-	wake chan struct{} // one token
+	wake token
 
 	mu       sync.Mutex
 	opened   bool
@@ -21,11 +21,17 @@ type outbox struct {
 	hurry    bool                  // at least one dirty part is urgent
 }
 
-func (o *outbox) init() { o.wake = make(chan struct{}, 1) }
+func (o *outbox) init() { o.wake = newToken() }
 
-func (o *outbox) signal() {
+// token wakes one goroutine. It is a channel with room for one value.
+type token chan struct{}
+
+func newToken() token { return make(token, 1) }
+
+// give puts the token, unless it is there already.
+func (t token) give() {
 	select {
-	case o.wake <- struct{}{}:
+	case t <- struct{}{}:
 	default:
 	}
 }
@@ -43,7 +49,7 @@ func (o *outbox) open(receiver *cluster) {
 			o.complete[c] = struct{}{}
 		}
 	}
-	o.signal()
+	o.wake.give()
 }
 
 func (o *outbox) openedAt() (time.Duration, bool) {
@@ -58,7 +64,7 @@ func (o *outbox) queueComplete(c *cluster) {
 	defer o.mu.Unlock()
 	if o.opened {
 		o.complete[c] = struct{}{}
-		o.signal()
+		o.wake.give()
 	}
 }
 
@@ -84,7 +90,7 @@ type woken map[*outbox]struct{}
 
 func (w woken) up() {
 	for o := range w {
-		o.signal()
+		o.wake.give()
 	}
 }
 

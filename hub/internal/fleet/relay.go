@@ -26,7 +26,7 @@ const (
 // cluster with many reports delays no other, and a peer that reads slowly costs bounded memory.
 type Relay struct {
 	fleet *Fleet
-	wake  chan struct{} // one token
+	wake  token
 
 	mu    sync.Mutex // a leaf
 	lines map[*cluster]*line
@@ -62,7 +62,7 @@ type relayedReport struct {
 // NewRelay returns a Relay that collects frames for a peer until Close. It starts with all attached clusters.
 func (f *Fleet) NewRelay() *Relay {
 	r := &Relay{
-		fleet: f, wake: make(chan struct{}, 1), lines: map[*cluster]*line{}, contacts: map[*cluster][]*federationv1.RelayContact{},
+		fleet: f, wake: newToken(), lines: map[*cluster]*line{}, contacts: map[*cluster][]*federationv1.RelayContact{},
 	}
 	f.relaying.Lock()
 	relays := append(slices.Clone(f.relayed()), r)
@@ -166,14 +166,7 @@ func (r *Relay) push(c *cluster, l *line) {
 		l.due = true
 		r.due = append(r.due, c)
 	}
-	r.signal()
-}
-
-func (r *Relay) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.give()
 }
 
 // collect makes a complete report from the view, if the view is complete. Otherwise the report that completes the view calls it again.

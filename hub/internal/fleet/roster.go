@@ -43,7 +43,7 @@ func (f *Fleet) enrol() {
 	f.roster.Store(newRoster(ids))
 	for _, c := range f.sorted() {
 		if s := c.session.Load(); s != nil {
-			s.outbox.signal()
+			s.outbox.wake.give()
 		}
 	}
 }

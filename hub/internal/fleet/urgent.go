@@ -11,7 +11,7 @@ import (
 
 // urgent is the set of clusters whose records other replicas wait for.
 type urgent struct {
-	wake chan struct{} // gets a token when a cluster is added
+	wake token // given when a cluster is added
 
 	mu       sync.Mutex // a leaf
 	clusters map[*cluster]struct{}
@@ -22,10 +22,7 @@ func (u *urgent) hurry(c *cluster) {
 	u.mu.Lock()
 	u.clusters[c] = struct{}{}
 	u.mu.Unlock()
-	select {
-	case u.wake <- struct{}{}:
-	default:
-	}
+	u.wake.give()
 }
 
 func (u *urgent) take() []*cluster {
