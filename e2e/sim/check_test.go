@@ -227,8 +227,8 @@ func hubEquals(hub *hubtest.Hub, own map[string]map[segment.Key]string) error {
 	for id := range own {
 		seen[id] = map[segment.Key]string{}
 	}
-	for _, e := range hub.Fleet.Envs("") {
-		for _, c := range e.GetClusters() {
+	for _, key := range hub.Fleet.Keys("") {
+		for _, c := range hub.Fleet.Env(key).GetClusters() {
 			members := make([]segment.Member, 0, len(c.GetMembers()))
 			for _, m := range c.GetMembers() {
 				members = append(members, segment.Member{
@@ -236,10 +236,10 @@ func hubEquals(hub *hubtest.Hub, own map[string]map[segment.Key]string) error {
 				})
 			}
 			if seen[c.GetClusterId()] == nil {
-				return fmt.Errorf("the hub has Env %s of cluster %s, which is out", e.GetName(), c.GetClusterId())
+				return fmt.Errorf("the hub has Env %s of cluster %s, which is out", key.Name, c.GetClusterId())
 			}
 			if len(members) > 0 {
-				seen[c.GetClusterId()][segment.Key{Namespace: e.GetNamespace(), Name: e.GetName()}] = describe(members)
+				seen[c.GetClusterId()][key] = describe(members)
 			}
 		}
 	}

@@ -142,8 +142,8 @@ func TestWhatADispatchComesTo(t *testing.T) {
 			done := h.dispatch(t.Context(), id, claimOf("k"))
 			d := w.dispatched()
 			h.eventually(func() error { // the hub has noticed
-				health, _ := h.fleet.Health(id)
-				return wait.If(health.LastChoice(), fmt.Sprintf("cluster %s is %v", id, health))
+				state := h.fleet.Cluster(id).GetState()
+				return wait.If(state == sandboxv1.ClusterState_SUSPECT, fmt.Sprintf("cluster %s is %v", id, state))
 			})
 			w.answer(&federationv1.Answer{Id: d.GetId()})
 			return h.await(done).err

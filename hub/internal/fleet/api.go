@@ -174,17 +174,6 @@ func apiState(h router.Health) sandboxv1.ClusterState {
 // Env.
 func (f *Fleet) Keys(namespace string) []segment.Key { return f.index.keys(namespace) }
 
-// Envs returns the Envs of a namespace in order; an empty namespace means all.
-func (f *Fleet) Envs(namespace string) []*sandboxv1.Env {
-	var out []*sandboxv1.Env
-	for _, k := range f.Keys(namespace) {
-		if env := f.Env(k); env != nil {
-			out = append(out, env)
-		}
-	}
-	return out
-}
-
 // Env returns the merged view of one Env, or nil if no cluster has it.
 func (f *Fleet) Env(key segment.Key) *sandboxv1.Env {
 	slot := f.index.get(key)

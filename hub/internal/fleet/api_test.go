@@ -36,8 +36,8 @@ func TestAPI(t *testing.T) {
 		if got := f.Keys("a"); !slices.Equal(got, []segment.Key{key}) {
 			t.Errorf("keys of the namespace: %v", got)
 		}
-		if got := f.Envs(""); len(got) != 2 || got[0].GetName() != "py" || got[1].GetName() != env(0).Name {
-			t.Errorf("Envs: %v", got)
+		if got := f.Keys(""); !slices.Equal(got, []segment.Key{key, env(0)}) {
+			t.Errorf("keys of all namespaces: %v", got)
 		}
 		e := f.Env(key)
 		if e.GetIdle() != 4 || e.GetRunning() != 4 || e.GetDesired() != 7 || e.GetPending() != 1 || len(e.GetClusters()) != 2 {

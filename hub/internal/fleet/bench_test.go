@@ -199,7 +199,7 @@ func BenchmarkRoute(b *testing.B) {
 		{"pick", func() {
 			for range benchBatch {
 				r, name := benchRandom(rnd, buf[:])
-				_, d := bench.fleet.Pick(segment.Key{Namespace: "default", Name: string(name)}, req, r)
+				_, d := bench.fleet.pick(segment.Key{Namespace: "default", Name: string(name)}, req, r)
 				total += int64(d.Index)
 			}
 		}},
@@ -210,7 +210,7 @@ func BenchmarkRoute(b *testing.B) {
 			}
 		}},
 	}
-	allocs := testing.AllocsPerRun(1000, func() { bench.fleet.Pick(segment.Key{Namespace: "default", Name: "env-000007"}, req, 7) })
+	allocs := testing.AllocsPerRun(1000, func() { bench.fleet.pick(segment.Key{Namespace: "default", Name: "env-000007"}, req, 7) })
 	stop := bench.reportsArrive()
 	spent := make([][]float64, len(arms)) // by arm and round, ns a call
 	var ratios []float64

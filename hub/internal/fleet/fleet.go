@@ -204,22 +204,7 @@ func (f *Fleet) sorted() []*cluster { return f.clusters.Load().byOrder }
 // View returns the router's view of an Env, or nil if no cluster has the Env. It takes no lock and allocates nothing.
 func (f *Fleet) View(key segment.Key) *router.View { return f.index.view(key) }
 
-// Pick chooses a member of an Env. It takes no lock and allocates nothing.
-func (f *Fleet) Pick(key segment.Key, req *router.Request, rnd uint64) (*router.View, router.Decision) {
-	view := f.index.view(key)
-	return view, router.Pick(req, view, rnd)
-}
-
 // Explain evaluates every candidate of a view by the fleet's clock.
 func (f *Fleet) Explain(req *router.Request, view *router.View) router.Explanation {
 	return router.Explain(req, view, f.now())
-}
-
-// Health returns the health of a cluster, and false if the hub does not know the cluster.
-func (f *Fleet) Health(clusterID string) (router.Health, bool) {
-	c := f.cluster(clusterID)
-	if c == nil {
-		return router.Unreachable, false
-	}
-	return c.Health(), true
 }

@@ -15,6 +15,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/router"
 	"navix.sh/atoll/pkg/segment"
 )
 
@@ -56,6 +57,12 @@ func (r *memoryRegistry) Save(ctx context.Context, record Record) error {
 	}
 	r.records[record.ClusterID] = record
 	return nil
+}
+
+// pick chooses a member of an Env from the present view.
+func (f *Fleet) pick(key segment.Key, req *router.Request, rnd uint64) (*router.View, router.Decision) {
+	view := f.View(key)
+	return view, router.Pick(req, view, rnd)
 }
 
 func newFleet(t testing.TB, registry Registry) *Fleet {

@@ -26,7 +26,7 @@ func TestTwoReplicasChooseDifferentLastPods(t *testing.T) {
 	a, b, _, wires := twoReplicas(t, 1)
 	choose := func(f *Fleet) (string, *Reservation) {
 		t.Helper()
-		view, d := f.Pick(env(0), &router.Request{}, 0)
+		view, d := f.pick(env(0), &router.Request{}, 0)
 		if !d.OK() || !d.Tier.Idle() {
 			return "", nil
 		}
@@ -132,11 +132,11 @@ func TestPoisonedHintsCostAHop(t *testing.T) {
 	if n := len(wires[0].inlet.hinted); n != 2 {
 		t.Errorf("%d members are remembered, want 2", n)
 	}
-	if _, d := b.Pick(env(0), &router.Request{}, 0); !d.OK() || d.Tier != router.CanQueue {
+	if _, d := b.pick(env(0), &router.Request{}, 0); !d.OK() || d.Tier != router.CanQueue {
 		t.Errorf("with lies about every member: %s, %s", d.Tier, d.Reason)
 	}
 	poison(lie("east", 0))
-	if _, d := b.Pick(env(0), &router.Request{}, 0); !d.Tier.Idle() {
+	if _, d := b.pick(env(0), &router.Request{}, 0); !d.Tier.Idle() {
 		t.Errorf("after a correction: %s, %s", d.Tier, d.Reason)
 	}
 	wires[0].inlet.Close()

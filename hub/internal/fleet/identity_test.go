@@ -56,7 +56,7 @@ func TestI12AnotherClusterUnderATakenNameIsRefused(t *testing.T) {
 			t.Fatalf("the thief was refused with %q", got)
 		}
 	}
-	if health, _ := f.Health("east"); health != router.Fresh {
+	if health := f.cluster("east").Health(); health != router.Fresh {
 		t.Errorf("the owner of the name is %s", health)
 	}
 	o.connect(f) // a reconnect between the thief's attempts
@@ -100,7 +100,7 @@ func TestANewerStreamReplacesTheOlder(t *testing.T) {
 	}
 	first.Close() // late; must not detach the second
 	first.NoReceipt()
-	if health, _ := f.Health("east"); health != router.Fresh {
+	if health := f.cluster("east").Health(); health != router.Fresh {
 		t.Errorf("closing the replaced stream left the cluster %s", health)
 	}
 	wantTruth(t, f, o)
@@ -149,7 +149,7 @@ func TestTwoThatAlternateAreBothQuarantined(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		twins[0].connect(f)
-		if health, _ := f.Health("east"); health != router.Fresh {
+		if health := f.cluster("east").Health(); health != router.Fresh {
 			t.Errorf("after the quarantine the cluster is %s", health)
 		}
 	})

@@ -22,7 +22,7 @@ func newClaims(t *testing.T) *claims {
 
 func (c *claims) reserve() *Reservation {
 	c.t.Helper()
-	view, d := c.f.Pick(env(0), &router.Request{}, 0)
+	view, d := c.f.pick(env(0), &router.Request{}, 0)
 	if !d.OK() {
 		c.t.Fatalf("nothing to pick: %s", d.Reason)
 	}
@@ -52,10 +52,10 @@ func TestInFlight(t *testing.T) {
 		for range 3 {
 			c.reserve()
 		}
-		if _, d := c.f.Pick(env(0), &router.Request{}, 0); d.Tier != router.CanQueue {
+		if _, d := c.f.pick(env(0), &router.Request{}, 0); d.Tier != router.CanQueue {
 			t.Errorf("with all idle Pods reserved the tier is %s", d.Tier)
 		}
-		if _, d := c.f.Pick(env(0), &router.Request{NoQueue: true}, 0); d.Reason != router.NoIdlePod {
+		if _, d := c.f.pick(env(0), &router.Request{NoQueue: true}, 0); d.Reason != router.NoIdlePod {
 			t.Errorf("with all idle Pods reserved and no queueing: %s", d.Reason)
 		}
 	})
@@ -98,7 +98,7 @@ func TestInFlight(t *testing.T) {
 		if second.Overdrawn() || third.Overdrawn() {
 			t.Error("a Pod that is idle counts as reserved")
 		}
-		if _, d := c.f.Pick(env(0), &router.Request{NoQueue: true}, 0); d.Reason != router.NoIdlePod {
+		if _, d := c.f.pick(env(0), &router.Request{NoQueue: true}, 0); d.Reason != router.NoIdlePod {
 			t.Errorf("with all idle Pods reserved and no queueing: %s", d.Reason)
 		}
 		third.Cancel()

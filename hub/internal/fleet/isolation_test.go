@@ -46,7 +46,7 @@ func TestI7AStuckClusterDelaysNoOther(t *testing.T) {
 			if ack := well.change(pool(env(int(n)%20), n)); ack.GetSendComplete() {
 				t.Fatal("the report was questioned")
 			}
-			if view, d := f.Pick(env(3), &router.Request{Clusters: []string{"well"}, RequireClusters: true}, 1); !d.OK() {
+			if view, d := f.pick(env(3), &router.Request{Clusters: []string{"well"}, RequireClusters: true}, 1); !d.OK() {
 				t.Fatalf("nothing to pick: %s", d.Reason)
 			} else {
 				r := f.Reserve(view, d.Index)
@@ -113,7 +113,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		others.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(i), 2))
 			for ctx.Err() == nil {
-				view, d := f.Pick(env(rnd.IntN(14)), &router.Request{}, rnd.Uint64())
+				view, d := f.pick(env(rnd.IntN(14)), &router.Request{}, rnd.Uint64())
 				if d.OK() {
 					r := f.Reserve(view, d.Index)
 					if rnd.IntN(2) == 0 {
@@ -122,7 +122,9 @@ func TestEverythingAtOnce(t *testing.T) {
 					r.Cancel()
 				}
 				if rnd.IntN(50) == 0 {
-					f.Envs("")
+					for _, key := range f.Keys("") {
+						f.Env(key)
+					}
 					f.Clusters()
 					for _, c := range f.sorted() {
 						c.evaluate()
@@ -153,7 +155,7 @@ func TestAPickAllocatesNothing(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	connected(t, f, "east", envs(10)...)
 	req := &router.Request{}
-	if got := testing.AllocsPerRun(1000, func() { f.Pick(env0, req, 7) }); got != 0 {
+	if got := testing.AllocsPerRun(1000, func() { f.pick(env0, req, 7) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }

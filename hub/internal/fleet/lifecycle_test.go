@@ -27,7 +27,7 @@ func operate(t testing.TB, change func(context.Context, string) (*sandboxv1.Clus
 
 // picked is the cluster that a claim for env(0) goes to, or why there is none.
 func picked(f *Fleet, req *router.Request, random uint64) string {
-	view, d := f.Pick(env(0), req, random)
+	view, d := f.pick(env(0), req, random)
 	if !d.OK() {
 		return string(d.Reason)
 	}

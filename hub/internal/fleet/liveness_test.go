@@ -52,7 +52,7 @@ func beatFor(o *owner, d time.Duration) {
 func wantHealth(t *testing.T, f *Fleet, id string, want router.Health) {
 	t.Helper()
 	synctest.Wait()
-	if got, _ := f.Health(id); got != want {
+	if got := f.cluster(id).Health(); got != want {
 		t.Fatalf("%s is %s, want %s", id, got, want)
 	}
 }

@@ -117,7 +117,7 @@ func TestI5ABrokenRelayLeavesTheParts(t *testing.T) {
 	settle(w)
 	w.cut()
 	wantTruth(t, b, o)
-	if health, _ := b.Health("east"); !health.LastChoice() {
+	if health := b.cluster("east").Health(); !health.LastChoice() {
 		t.Errorf("after the relay broke, the health is %s", health)
 	}
 	wantWhere(t, b, "east", "a")
@@ -138,7 +138,7 @@ func TestI5ABrokenRelayLeavesTheParts(t *testing.T) {
 	if w.counts["complete"] != 0 || w.counts["asked"] != 0 {
 		t.Errorf("sent %v although the views were equal, want deltas alone", w.counts)
 	}
-	if health, _ := b.Health("east"); health != router.Fresh {
+	if health := b.cluster("east").Health(); health != router.Fresh {
 		t.Errorf("the health is %s", health)
 	}
 }
@@ -294,7 +294,7 @@ func TestRelayedHeartbeatsKeepAClusterFresh(t *testing.T) {
 		want := func(h router.Health) {
 			t.Helper()
 			b.cluster("east").evaluate()
-			if is, _ := b.Health("east"); is != h {
+			if is := b.cluster("east").Health(); is != h {
 				t.Fatalf("health %s, want %s", is, h)
 			}
 		}

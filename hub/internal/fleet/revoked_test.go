@@ -50,7 +50,7 @@ func TestI12ARevokedCertificateQuarantinesNoCluster(t *testing.T) {
 			time.Sleep(time.Second)
 			east.heartbeat()
 		}
-		if health, _ := a.Health("east"); ended(east.session) || health != router.Fresh {
+		if health := a.cluster("east").Health(); ended(east.session) || health != router.Fresh {
 			t.Errorf("the cluster is %s, its stream has ended: %t", health, ended(east.session))
 		}
 		east.connect(a)

@@ -187,8 +187,8 @@ func TestAReplicaThatEndsTakesItsClustersAlone(t *testing.T) {
 	c.ready(f, "west", "b", 5)
 	f.replicas["a"].stop()
 	f.eventually(func() error {
-		health, _ := c.fleet.Health("east")
-		return wait.If(health.LastChoice(), health)
+		state := c.fleet.Cluster("east").GetState()
+		return wait.If(state == sandboxv1.ClusterState_SUSPECT, state)
 	})
 	c.ready(f, "east", "", 3) // I5
 	if _, err := c.Dispatch(t.Context(), "east", claim("")); !errors.Is(err, attach.ErrNotConnected) {
@@ -297,8 +297,8 @@ func TestI2ALostResponseIsReleased(t *testing.T) {
 	if took := time.Since(began); took < takenTimeout/2 || took > 5*takenTimeout {
 		t.Errorf("a claim without a key waited %s for a silent replica", took)
 	}
-	if health, _ := b.fleet.Health("east"); !health.LastChoice() {
-		t.Errorf("a cluster whose replica is silent is %s", health)
+	if state := b.fleet.Cluster("east").GetState(); state != sandboxv1.ClusterState_SUSPECT {
+		t.Errorf("a cluster whose replica is silent is %s", state)
 	}
 	b.gate.Open()
 	east.wantReleased()
