@@ -210,12 +210,9 @@ func (f *Fleet) Faults(key segment.Key) map[string]string {
 	if slot == nil {
 		return nil
 	}
-	var faults map[string]string
+	faults := map[string]string{}
 	for _, p := range slot.snapshot() {
 		if fault := p.segment.Defaults.Get().Fault; fault != "" {
-			if faults == nil {
-				faults = map[string]string{}
-			}
 			faults[p.owner.ID] = fault
 		}
 	}

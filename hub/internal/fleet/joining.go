@@ -100,7 +100,7 @@ func (f *Fleet) Revoke(ctx context.Context, id string) (*sandboxv1.Cluster, erro
 
 // SetScope sets what a cluster may serve. An empty scope means everything.
 func (f *Fleet) SetScope(ctx context.Context, id string, scope *hubstate.Scope) (*sandboxv1.Cluster, error) {
-	c, err := f.changeRegistered(ctx, id, func(_ *cluster, r *Record) { r.Scope = scope })
+	c, err := f.changeRegistered(ctx, id, func(r *Record) { r.Scope = scope })
 	if err != nil {
 		return nil, err
 	}

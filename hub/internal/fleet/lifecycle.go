@@ -124,7 +124,7 @@ func (f *Fleet) Undrain(ctx context.Context, id string) (*sandboxv1.Cluster, err
 }
 
 // changeRegistered changes the record of a registered cluster.
-func (f *Fleet) changeRegistered(ctx context.Context, id string, change func(c *cluster, r *Record)) (*cluster, error) {
+func (f *Fleet) changeRegistered(ctx context.Context, id string, change func(r *Record)) (*cluster, error) {
 	c := f.cluster(id)
 	if c == nil {
 		return nil, ErrNoCluster
@@ -133,13 +133,13 @@ func (f *Fleet) changeRegistered(ctx context.Context, id string, change func(c *
 		if r.UID == "" {
 			return ErrNoCluster
 		}
-		change(c, r)
+		change(r)
 		return nil
 	})
 }
 
 func (f *Fleet) setDraining(ctx context.Context, id string, draining bool) (*sandboxv1.Cluster, error) {
-	c, err := f.changeRegistered(ctx, id, func(_ *cluster, r *Record) { r.Draining = draining })
+	c, err := f.changeRegistered(ctx, id, func(r *Record) { r.Draining = draining })
 	if err != nil {
 		return nil, err
 	}

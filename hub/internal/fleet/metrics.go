@@ -87,9 +87,6 @@ func (h healthCollector) Collect(ch chan<- prometheus.Metric) {
 	pending, now := 0, h.fleet.now()
 	for _, id := range h.fleet.ClusterIDs() {
 		c := h.fleet.cluster(id)
-		if c == nil {
-			continue
-		}
 		health := c.Health()
 		counts[health]++
 		healthy := 0.0
