@@ -94,7 +94,7 @@ func refused(ctx context.Context, o, before manifest.Object) error {
 	return p
 }
 
-// open lists the reserved keys that users may set. The clusters' admission policies have the same list.
+// settableKeys lists the reserved keys that users may set. The clusters' admission policies have the same list.
 var settableKeys = append(slices.Clone(v1alpha1.UserAnnotationKeys),
 	v1alpha1.CatalogRolloutAnnotationKey, v1alpha1.CatalogAnnotationKey, v1alpha1.LabelSyncSource) // the last two are dropped
 
@@ -169,7 +169,7 @@ func templateRef(name string) manifest.Ref {
 // put stores a manifest, or its removal if o is nil, and returns the record, to be shown only. If before already has the manifest, put
 // changes nothing.
 func (s *Service) put(ctx context.Context, ref manifest.Ref, o manifest.Object, before *record, expected int32) (*record, error) {
-	if before != nil && expected != 0 && expected != before.Revision || before == nil && expected != 0 {
+	if expected != 0 && (before == nil || expected != before.Revision) {
 		return nil, problem.InvalidField("revision", fmt.Sprint(expected), "the revision that is there: get it, change that, and put it again")
 	}
 	r := &record{Ref: ref, object: o}
@@ -215,12 +215,7 @@ func (s *Service) replace(ctx context.Context, r, before *record) error {
 	if err := s.stage(r, r.object, before); err != nil {
 		return err
 	}
-	history, err := s.history(ctx, ref)
-	if err != nil {
-		return err
-	}
-	history = append([]revision{{r.Revision, r.Changed, r.By, r.Manifest}}, history...)
-	return s.write(ctx, r, before, history[:min(len(history), maxRevisions)])
+	return s.writeRevision(ctx, r, before)
 }
 
 // room returns an error if the hub keeps no more objects of a kind.

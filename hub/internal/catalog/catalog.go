@@ -271,6 +271,16 @@ func (s *Service) write(ctx context.Context, r, before *record, history []revisi
 	return nil
 }
 
+// writeRevision writes a record, and adds it to its history.
+func (s *Service) writeRevision(ctx context.Context, r, before *record) error {
+	history, err := s.history(ctx, r.Ref)
+	if err != nil {
+		return err
+	}
+	history = slices.Insert(history, 0, revision{r.Revision, r.Changed, r.By, r.Manifest})
+	return s.write(ctx, r, before, history[:min(len(history), maxRevisions)])
+}
+
 func (s *Service) history(ctx context.Context, r manifest.Ref) ([]revision, error) {
 	e, ok, err := s.opts.Store.Get(ctx, historyPrefix+keyOf(r))
 	if err != nil {

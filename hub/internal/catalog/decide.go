@@ -50,12 +50,6 @@ func (r *record) concerns(cluster string) bool {
 	return r != nil && (r.Ref.Kind == manifest.TemplateKind || r.in.Has(cluster) || r.Rollout != nil && r.Rollout.in.Has(cluster))
 }
 
-// wanted returns the revision that a cluster must have.
-func (s *state) wanted(r *record, cluster string) int32 {
-	p, _ := r.target(cluster)
-	return p.revision
-}
-
 // parts returns the parts that a cluster must have, those that it must not have any more, and the Envs that are withheld because the
 // cluster may not serve them. own is true for the hub's own cluster, which already has the objects that were taken from it.
 func (s *state) parts(cluster string, own bool, serves func(manifest.Ref) bool) (have, gone []part, withheld []manifest.Ref) {

@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -275,12 +276,9 @@ func (c *deliverer) take(sent []*federationv1.CatalogObject, result *federationv
 		default:
 			c.tried[key] = attempt{o.GetRevision(), c.opts.Clock.Now()}
 		}
-		state := states[got.GetState()]
-		if state == sandboxv1.CatalogCluster_STATE_UNSPECIFIED {
-			state = sandboxv1.CatalogCluster_REFUSED
-		}
 		c.statuses[key] = clusterStatus{
-			Revision: c.held[key], State: state, Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
+			Revision: c.held[key], State: cmp.Or(states[got.GetState()], sandboxv1.CatalogCluster_REFUSED),
+			Reason: clip.Text(got.GetReason(), maxMessage), Message: clip.Text(got.GetMessage(), maxMessage),
 			Tried: o.GetRevision(), Generation: got.GetGeneration(),
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 	}
 	seen := seenParts(ctx, ref)
 	// The checks cover the present and the planned manifest. A rollout that is over may have begun with a manifest for more clusters.
-	ids := slices.DeleteFunc(s.concerned(s.state.Load(), ref, o, before), func(id string) bool { return !seen(id) })
+	ids := slices.DeleteFunc(s.concerned(ref, o, before), func(id string) bool { return !seen(id) })
 	out := &sandboxv1.PlanEnvResponse{Clusters: make([]*sandboxv1.PlannedCluster, len(ids)), Warnings: s.warnings(ctx, o)}
 	var asked sync.WaitGroup
 	for i, id := range ids {
@@ -71,14 +71,14 @@ func (s *Service) plan(ctx context.Context, ref manifest.Ref, in *structpb.Struc
 }
 
 // concerned lists the clusters that a change concerns.
-func (s *Service) concerned(state *state, ref manifest.Ref, o manifest.Object, before *record) (ids []string) {
+func (s *Service) concerned(ref manifest.Ref, o manifest.Object, before *record) (ids []string) {
 	if ref.Kind == manifest.EnvKind {
 		ids = o.Clusters()
 		if before != nil {
 			ids = append(ids, before.clusters()...)
 		}
 	}
-	for _, r := range state.records {
+	for _, r := range s.state.Load().records {
 		if ref.Kind == manifest.TemplateKind && r.Ref.Kind == manifest.EnvKind && r.object.Template() == ref.Name {
 			ids = append(ids, r.object.Clusters()...)
 		}

@@ -152,8 +152,8 @@ func (s *state) show(r *record, sees func(cluster string) bool) *sandboxv1.Catal
 			continue
 		}
 		f := s.statuses[id][keyOf(r.Ref)]
-		if want := s.wanted(r, id); f.State == sandboxv1.CatalogCluster_STATE_UNSPECIFIED ||
-			f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != want {
+		if want, _ := r.target(id); f.State == sandboxv1.CatalogCluster_STATE_UNSPECIFIED ||
+			f.State == sandboxv1.CatalogCluster_APPLIED && f.Revision != want.revision {
 			f = notDelivered(f.Revision)
 		}
 		out.Clusters = append(out.Clusters, &sandboxv1.CatalogCluster{

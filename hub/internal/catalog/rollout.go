@@ -49,10 +49,7 @@ type rollout struct {
 
 // holdsBack reports whether a cluster must keep its previous revision.
 func (r *rollout) holdsBack(cluster string) bool {
-	if r == nil || r.State != sandboxv1.Rollout_RUNNING && r.State != sandboxv1.Rollout_PAUSED {
-		return false
-	}
-	return !slices.Contains(slices.Concat(r.begun()...), cluster)
+	return r.open() && !slices.Contains(slices.Concat(r.begun()...), cluster)
 }
 
 // begun returns, by stage, the clusters that must have the new revision.
@@ -113,6 +110,7 @@ func (s *Service) stage(r *record, o manifest.Object, before *record) error {
 	return nil
 }
 
+// open reports whether a rollout is under way; r may be nil.
 func (r *rollout) open() bool {
 	return r != nil && (r.State == sandboxv1.Rollout_RUNNING || r.State == sandboxv1.Rollout_PAUSED)
 }
@@ -242,12 +240,7 @@ func (s *Service) undo(ctx context.Context, r *record, reason, message, by strin
 		over.State, over.Since, over.Reason, over.Message = sandboxv1.Rollout_UNDONE, now, reason, message
 		back.Rollout = &over
 	}
-	history, err := s.history(ctx, r.Ref)
-	if err != nil {
-		return err
-	}
-	history = append([]revision{{back.Revision, back.Changed, back.By, back.Manifest}}, history...)
-	return s.write(ctx, back, r, history[:min(len(history), maxRevisions)])
+	return s.writeRevision(ctx, back, r)
 }
 
 // health gathers the state of the clusters of all stages that have begun, from their reports.
