@@ -38,7 +38,7 @@ func (s *Server) record(ctx context.Context, clusterID string, refused *federati
 
 // recordRenewal audits that a cluster requested another certificate. For repeated refusals it writes a few lines a minute, with a count.
 func (c *conn) recordRenewal(ctx context.Context, issued bool) {
-	log := c.opts.Audit
+	log := c.server.opts.Audit
 	if log == nil {
 		return
 	}

@@ -36,7 +36,7 @@ const (
 // certify keeps the CAs that a worker trusts equal to the hub's, and renews its certificate, until ctx ends. It does nothing for a worker
 // whose certificate comes from files.
 func (c *conn) certify(ctx context.Context) {
-	if c.opts.Authority == nil || !c.managed {
+	if c.server.opts.Authority == nil || !c.managed {
 		return
 	}
 	peer := c.session.Peer()
@@ -45,31 +45,31 @@ func (c *conn) certify(ctx context.Context) {
 		renewAt: authority.RenewalAt(peer.Issued, peer.Expires, pki.Backdate, rand.Float64()), //nolint:gosec // spreads load, guards nothing
 	}
 	for ctx.Err() == nil {
-		trust, changed := c.opts.Authority.Trust()
-		now := c.opts.Clock.Now()
+		trust, changed := c.server.opts.Authority.Trust()
+		now := c.server.opts.Clock.Now()
 		next := t.decide(now, trust, c.session.Trust())
 		if next.trust {
 			c.offered.Store(&trust.Hash)
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Trust{Trust: trust.Proto()}})
 		}
-		if next.renew != "" && !c.mayRenew(t.urgent(now)) {
+		if next.renew != "" && !c.server.takeRenewal(c.clusterID, t.urgent(now)) {
 			t.askAt, next.renew, next.wait = now.Add(renewalPause), "", min(next.wait, renewalPause)
 		}
 		if next.renew != "" {
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Renew{Renew: &federationv1.RenewCertificate{Reason: next.renew}}})
 		}
-		timer := c.opts.Clock.NewTimer(next.wait)
+		timer := c.server.opts.Clock.NewTimer(next.wait)
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-timer.C():
 		case request := <-c.requests:
-			issued := c.opts.Authority.Renew(ctx, peer, c.session.UID(), request.GetCsr())
+			issued := c.server.opts.Authority.Renew(ctx, peer, c.session.UID(), request.GetCsr())
 			c.recordRenewal(ctx, issued.GetError() == "")
 			if issued.GetError() == "" {
-				t.askAt = c.opts.Clock.Now().Add(c.opts.Authority.Pause())
+				t.askAt = c.server.opts.Clock.Now().Add(c.server.opts.Authority.Pause())
 				c.renewing.Store(true)
-				c.holdCalls()
+				c.server.holdCalls(c.clusterID)
 			}
 			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_Certificate{Certificate: issued}})
 		}

@@ -28,28 +28,21 @@ const (
 
 // conn is one attached stream.
 type conn struct {
-	clusterID    string
-	origin       callID // id of its dispatches, without their numbers
-	session      *fleet.Session
-	orphans      *orphans
-	reported     func()                        // frees its report slot
-	holdCalls    func()                        // holds new calls until the cluster's next stream
-	wakeReleases func()                        // makes the cluster's newest stream release sandboxes that no caller got
-	elsewhere    func(*federationv1.RelayLost) // tells the other replicas of lost calls and of sandboxes that must still be released
-	releases     chan struct{}                 // has a token when a release is queued
-	managed      bool                          // the hub may renew its certificate
-	requests     chan *federationv1.CertificateRequest
-	leaves       chan struct{} // has a token when callers have left
-	redirects    chan string   // holds the reason of the first Redirect
+	server    *Server
+	clusterID string
+	origin    callID // id of its dispatches, without their numbers
+	session   *fleet.Session
+	reported  func()        // frees its report slot
+	releases  chan struct{} // has a token when a release is queued
+	managed   bool          // the hub may renew its certificate
+	requests  chan *federationv1.CertificateRequest
+	leaves    chan struct{} // has a token when callers have left
+	redirects chan string   // holds the reason of the first Redirect
 
 	redirected atomic.Bool
 	renewing   atomic.Bool            // its worker got a new certificate
 	offered    atomic.Pointer[string] // the hash of the CAs that were last sent to its worker; nil: none
-	mayRenew   func(urgent bool) bool
-	ending     func() // called before done is closed
-	opts       Options
 	handler    Handler
-	metrics    *metrics
 	log        logr.Logger
 
 	table *table
@@ -87,35 +80,27 @@ func (m *marks) next(now time.Time, of Ledger) *federationv1.LedgerMark {
 }
 
 func (s *Server) newConn(clusterID string, hello *federationv1.Hello, session *fleet.Session, handler Handler, log logr.Logger) *conn {
-	c := &conn{
-		clusterID:    clusterID,
-		origin:       callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
-		session:      session,
-		orphans:      s.orphans,
-		reported:     func() {},
-		holdCalls:    func() { s.holdCalls(clusterID) },
-		mayRenew:     func(urgent bool) bool { return s.takeRenewal(clusterID, urgent) },
-		wakeReleases: func() { s.wakeReleases(clusterID) },
-		elsewhere:    s.lost,
-		releases:     make(chan struct{}, 1),
-		managed:      hello.GetTrust() != "",
-		requests:     make(chan *federationv1.CertificateRequest, 1),
-		leaves:       make(chan struct{}, 1),
-		redirects:    make(chan string, 1),
-		opts:         s.opts,
-		handler:      handler,
-		metrics:      s.metrics,
-		log:          log,
-		table:        newTable(),
-		done:         make(chan struct{}),
-		dispatches:   make(chan *call),
-		acks:         make(chan *federationv1.HubFrame, maxAcks),
-		foreign:      make(chan *federationv1.HubFrame),
-		sent:         make(chan struct{}, 1),
-		ended:        make(chan *federationv1.Ended, maxEnded),
+	return &conn{
+		server:     s,
+		clusterID:  clusterID,
+		origin:     callID{cluster: clusterID, term: hello.GetTerm(), stream: hello.GetStream()},
+		session:    session,
+		reported:   func() {},
+		releases:   make(chan struct{}, 1),
+		managed:    hello.GetTrust() != "",
+		requests:   make(chan *federationv1.CertificateRequest, 1),
+		leaves:     make(chan struct{}, 1),
+		redirects:  make(chan string, 1),
+		handler:    handler,
+		log:        log,
+		table:      newTable(),
+		done:       make(chan struct{}),
+		dispatches: make(chan *call),
+		acks:       make(chan *federationv1.HubFrame, maxAcks),
+		foreign:    make(chan *federationv1.HubFrame),
+		sent:       make(chan struct{}, 1),
+		ended:      make(chan *federationv1.Ended, maxEnded),
 	}
-	c.ending = func() { s.holdAgain(c) }
-	return c
 }
 
 var (
@@ -140,12 +125,12 @@ func (c *conn) serve(stream stream) error {
 	case <-c.session.Replaced():
 		cancel(errReplaced)
 	}
-	c.ending()
+	c.server.holdAgain(c) // before done is closed
 	close(c.done)
 	c.recordLost(c.table.close()...)
 	own.Wait()
-	if queued := c.orphans.of(c.clusterID); len(queued) > 0 {
-		c.elsewhere(&federationv1.RelayLost{SandboxIds: queued})
+	if queued := c.server.orphans.of(c.clusterID); len(queued) > 0 {
+		c.server.lost(&federationv1.RelayLost{SandboxIds: queued})
 	}
 	return context.Cause(ctx)
 }
@@ -173,7 +158,7 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 		return c.report(body.Report)
 	case *federationv1.WorkerFrame_Heartbeat:
 		ack := c.session.Heartbeat(body.Heartbeat)
-		ack.Ledger = c.marks.next(c.opts.Clock.Now(), c.opts.Ledger)
+		ack.Ledger = c.marks.next(c.server.opts.Clock.Now(), c.server.opts.Ledger)
 		return c.ack(&federationv1.HubFrame{Body: &federationv1.HubFrame_HeartbeatAck{HeartbeatAck: ack}})
 	case *federationv1.WorkerFrame_Receipt:
 		c.session.Receipt()
@@ -183,7 +168,7 @@ func (c *conn) handle(frame *federationv1.WorkerFrame) error {
 	case *federationv1.WorkerFrame_Ended:
 		kept, dropped := storable(body.Ended.GetSandboxes())
 		if dropped > 0 {
-			c.metrics.records.Add(float64(dropped))
+			c.server.metrics.records.Add(float64(dropped))
 			c.log.Info("dropped records of ended sandboxes that are too large", "count", dropped)
 		}
 		select {
@@ -235,7 +220,7 @@ func (c *conn) ack(frame *federationv1.HubFrame) error {
 
 func (c *conn) handleAnswer(a *federationv1.Answer) {
 	if id := a.GetSandbox().GetId(); c.table.deliver(a) && c.minted(id) {
-		c.orphans.queueRelease(c.clusterID, id)
+		c.server.orphans.queueRelease(c.clusterID, id)
 		wake(c.releases)
 	}
 }
@@ -273,7 +258,7 @@ func (c *conn) store(ctx context.Context) {
 				continue
 			}
 			ack := &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{
-				Batch: ended.GetBatch(), Ledger: c.opts.Ledger.Mark(),
+				Batch: ended.GetBatch(), Ledger: c.server.opts.Ledger.Mark(),
 			}}}
 			select {
 			case c.acks <- ack:

@@ -58,7 +58,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 	d.Incarnation = c.session.Incarnation()
 	d.Trace = link.TraceContext(ctx)
 	if d.Ledger == nil { // set by the replica that made the call
-		d.Ledger = c.opts.Ledger.Mark()
+		d.Ledger = c.server.opts.Ledger.Mark()
 	}
 	// A shorter timeout stays: the caller waits longer than the worker, to learn the outcome.
 	if left, ok := wallclock.Left(ctx); ok && (d.Timeout == nil || left < d.Timeout.AsDuration()) {
@@ -68,14 +68,14 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 		return unsendable(err), nil
 	}
 	call := c.table.add(d)
-	overdue := c.opts.Clock.NewTimer(receiptTimeout)
+	overdue := c.server.opts.Clock.NewTimer(receiptTimeout)
 	defer overdue.Stop()
 	select {
 	case c.dispatches <- call:
 	case <-overdue.C():
 		c.table.forget(call)
 		c.session.NoReceipt()
-		c.metrics.late.Inc()
+		c.server.metrics.late.Inc()
 		return nil, fmt.Errorf("%w: the stream of cluster %s is stalled", ErrNotConnected, c.clusterID)
 	case <-ctx.Done():
 		c.table.forget(call)
@@ -89,7 +89,7 @@ func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federat
 
 // await waits for the response to a call that was sent, or is about to be.
 func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, error) {
-	timer := c.opts.Clock.NewTimer(receiptTimeout)
+	timer := c.server.opts.Clock.NewTimer(receiptTimeout)
 	defer timer.Stop()
 	receipt, overdue := call.receipt, timer.C()
 	var unclear error
@@ -102,7 +102,7 @@ func (c *conn) await(ctx context.Context, call *call) (*federationv1.Answer, err
 		case <-overdue:
 			overdue = nil
 			c.session.NoReceipt()
-			c.metrics.late.Inc()
+			c.server.metrics.late.Inc()
 			if call.movesOn() {
 				unclear = fmt.Errorf("%w: cluster %s did not confirm the call within %s", ErrUnclear, c.clusterID, receiptTimeout)
 			}

@@ -129,7 +129,7 @@ func (c *conn) unacknowledged(all []*federationv1.Unacknowledged) {
 		id := c.origin
 		id.stream, id.dispatch = u.GetStream(), u.GetDispatch()
 		if c.minted(u.GetSandboxId()) {
-			c.orphans.addUnacknowledged(id, u.GetSandboxId())
+			c.server.orphans.addUnacknowledged(id, u.GetSandboxId())
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (c *conn) recordLost(dispatches ...uint64) {
 	for _, dispatch := range dispatches {
 		id := c.origin
 		id.dispatch = dispatch
-		if c.orphans.addLost(id) {
+		if c.server.orphans.addLost(id) {
 			queued = true
 			continue
 		}
@@ -155,10 +155,10 @@ func (c *conn) recordLost(dispatches ...uint64) {
 		})
 	}
 	if queued {
-		c.wakeReleases() // the worker has already sent its half on a later stream
+		c.server.wakeReleases(c.clusterID) // the worker has already sent its half on a later stream
 	}
 	if len(elsewhere.GetCalls()) > 0 {
-		c.elsewhere(elsewhere) // or the worker sends it on a stream of another replica
+		c.server.lost(elsewhere) // or the worker sends it on a stream of another replica
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *conn) settle(ctx context.Context) {
 	for {
 		var group errgroup.Group
 		group.SetLimit(releasing)
-		for _, id := range c.orphans.of(c.clusterID) {
+		for _, id := range c.server.orphans.of(c.clusterID) {
 			group.Go(func() error {
 				c.releaseOrphan(ctx, id)
 				return nil
@@ -175,8 +175,8 @@ func (c *conn) settle(ctx context.Context) {
 		}
 		_ = group.Wait()
 		var again <-chan time.Time
-		if len(c.orphans.of(c.clusterID)) > 0 {
-			again = c.opts.Clock.After(releaseAgain)
+		if len(c.server.orphans.of(c.clusterID)) > 0 {
+			again = c.server.opts.Clock.After(releaseAgain)
 		}
 		select {
 		case <-ctx.Done():
@@ -201,7 +201,7 @@ func (c *conn) releaseOrphan(ctx context.Context, id string) {
 		c.log.Error(err, "could not release a sandbox that no caller was given", "sandbox", id)
 		return
 	}
-	c.orphans.released(c.clusterID, id)
-	c.metrics.orphans.Inc()
+	c.server.orphans.released(c.clusterID, id)
+	c.server.metrics.orphans.Inc()
 	c.log.Info("released a sandbox that no caller was given", "sandbox", id)
 }
