@@ -19,12 +19,8 @@ func (s *Server) record(ctx context.Context, clusterID string, refused *federati
 	if s.opts.Audit == nil {
 		return
 	}
-	e := audit.Event{
-		ID: s.opts.Audit.NewID(), Stage: audit.Done, Verb: "attach", Object: audit.Object{Resource: "clusters", Name: clusterID},
-		Cluster: clusterID,
-		Who:     audit.Who{Name: clusterID, Kind: audit.Cluster, Proof: audit.ByCertificate}, From: audit.From{Address: remote(ctx)},
-		Result: audit.Result{Outcome: audit.OK, Code: status.Code(err).String()},
-	}
+	e := s.event(ctx, "attach", clusterID)
+	e.Code = status.Code(err).String()
 	switch {
 	case refused != nil:
 		e.Outcome, e.Reason = audit.Refused, refused.GetReason()
@@ -42,18 +38,22 @@ func (c *conn) recordRenewal(ctx context.Context, issued bool) {
 	if log == nil {
 		return
 	}
-	e := audit.Event{
-		ID: log.NewID(), Stage: audit.Done, Verb: "renew", Object: audit.Object{Resource: "clusters", Name: c.clusterID},
-		Cluster: c.clusterID,
-		Who:     audit.Who{Name: c.clusterID, Kind: audit.Cluster, Proof: audit.ByCertificate}, From: audit.From{Address: remote(ctx)},
-		Result: audit.Result{Outcome: audit.OK, Code: codes.OK.String()},
-	}
+	e := c.server.event(ctx, "renew", c.clusterID)
 	if issued {
 		log.Record(e)
 		return
 	}
 	e.Outcome, e.Code = audit.Refused, codes.FailedPrecondition.String()
 	log.Fold(c.clusterID+"\x00renew", e)
+}
+
+// event returns the line of a cluster's success.
+func (s *Server) event(ctx context.Context, verb, clusterID string) audit.Event {
+	return audit.Event{
+		ID: s.opts.Audit.NewID(), Stage: audit.Done, Verb: verb, Object: audit.Object{Resource: "clusters", Name: clusterID}, Cluster: clusterID,
+		Who: audit.Who{Name: clusterID, Kind: audit.Cluster, Proof: audit.ByCertificate}, From: audit.From{Address: remote(ctx)},
+		Result: audit.Result{Outcome: audit.OK, Code: codes.OK.String()},
+	}
 }
 
 func remote(ctx context.Context) string {

@@ -257,13 +257,9 @@ func (c *conn) store(ctx context.Context) {
 				c.log.Error(err, "could not store ended sandboxes, the worker will send them again", "count", len(ended.GetSandboxes()))
 				continue
 			}
-			ack := &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{
+			c.send(ctx, &federationv1.HubFrame{Body: &federationv1.HubFrame_EndedAck{EndedAck: &federationv1.EndedAck{
 				Batch: ended.GetBatch(), Ledger: c.server.opts.Ledger.Mark(),
-			}}}
-			select {
-			case c.acks <- ack:
-			case <-ctx.Done():
-			}
+			}}})
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"navix.sh/atoll/pkg/pace"
+	"navix.sh/atoll/pkg/wallclock"
 )
 
 // A cluster may attach attachesAtOnce times at once, and then once a second; because each Welcome reads and writes the registry. A cluster
@@ -32,12 +33,5 @@ func (s *Server) throttle(ctx context.Context, clusterID string) error {
 	if wait <= 0 {
 		return nil
 	}
-	timer := s.opts.Clock.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return status.FromContextError(wallclock.Sleep(ctx, s.opts.Clock, wait)).Err()
 }
