@@ -128,8 +128,7 @@ func (f *federation) Dispatch(ctx context.Context, id string, d *federationv1.Di
 		return nil, calls.ErrNotConnected
 	}
 	if w.old {
-		st := problem.New(problem.Unimplemented, "this worker does not know the call").GRPCStatus().Proto()
-		return &federationv1.Answer{Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
+		return &federationv1.Answer{Error: calls.ErrorProto(problem.New(problem.Unimplemented, "this worker does not know the call"))}, nil
 	}
 	call := d.GetAllot()
 	c := allotpolicy.Call{

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
@@ -33,14 +34,14 @@ const (
 // unsendable returns the response to a dispatch that fits no frame. That is the caller's error.
 func unsendable(err error) *federationv1.Answer {
 	return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
-		Error: errorOf(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
+		Error: calls.ErrorProto(problem.New(problem.Invalid, "the request cannot be sent to a cluster: %w", err))}
 }
 
 // bounded returns the response, or an unclear one if it is too large to pass on: a claim may have taken a Pod.
 func bounded(a *federationv1.Answer) *federationv1.Answer {
 	if size := proto.Size(a); size > maxAnswer || len(a.GetSandbox().GetId()) > maxSandboxID {
 		return &federationv1.Answer{Id: a.GetId(), Disposition: federationv1.Disposition_UNCLEAR,
-			Error: errorOf(problem.New(problem.OutcomeUnknown, "the cluster's response has %d bytes and cannot be passed on", size))}
+			Error: calls.ErrorProto(problem.New(problem.OutcomeUnknown, "the cluster's response has %d bytes and cannot be passed on", size))}
 	}
 	e := a.GetError()
 	if len(e.GetMessage()) > maxMessage {
@@ -54,11 +55,6 @@ func bounded(a *federationv1.Answer) *federationv1.Answer {
 		e.Details = nil
 	}
 	return a
-}
-
-func errorOf(err *problem.Error) *federationv1.Error {
-	st := err.GRPCStatus().Proto()
-	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
 }
 
 // storable returns the records that can be stored. It drops records that no worker can have. They are acknowledged with the others; because

@@ -105,6 +105,12 @@ func ErrorOf(answer *federationv1.Answer) *problem.Error {
 	return problem.FromStatus(status.FromProto(&spb.Status{Code: e.GetCode(), Message: e.GetMessage(), Details: e.GetDetails()}), nil)
 }
 
+// ErrorProto is the reverse of ErrorOf.
+func ErrorProto(err *problem.Error) *federationv1.Error {
+	st := err.GRPCStatus().Proto()
+	return &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}
+}
+
 // dropUnshowable removes from a worker's sandbox the values that JSON cannot express: times and durations out of range. With one of them,
 // no list page with the sandbox could be returned.
 func dropUnshowable(s *sandboxv1.Sandbox) {

@@ -10,11 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/ledger"
 	"navix.sh/atoll/hub/internal/workertest"
 	"navix.sh/atoll/pkg/outcome"
@@ -39,9 +38,7 @@ func TestEachCallWithAKeyTellsTheSameEnd(t *testing.T) {
 				ended = carryOut().GetSandbox()
 				ended.Phase, ended.StopReason, ended.FailureReason = sandboxv1.Phase_ENDED, "Failed", tc.failure
 				if e := outcome.Refusal(ended); e != nil { // as a worker does
-					st := status.Convert(e).Proto()
-					return &federationv1.Answer{Disposition: federationv1.Disposition_DONE,
-						Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()}}, nil
+					return &federationv1.Answer{Disposition: federationv1.Disposition_DONE, Error: calls.ErrorProto(e)}, nil
 				}
 				return workertest.Granted(ended), nil
 			}

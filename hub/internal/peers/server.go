@@ -14,6 +14,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
@@ -262,10 +263,7 @@ func carry(stream link.TunnelStream, changes watch.Feed) error {
 			err = stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Changes{Changes: next}})
 		}
 	}
-	st := problem.FromError(err).GRPCStatus().Proto()
-	return stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Failed{Failed: &federationv1.Error{
-		Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails(),
-	}}})
+	return stream.Send(&federationv1.TunnelFrame{Body: &federationv1.TunnelFrame_Failed{Failed: calls.ErrorProto(problem.FromError(err))}})
 }
 
 // AwaitEnd implements federationv1.PeersServer.

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -360,10 +359,7 @@ func (w *Worker) list(req *sandboxv1.ListSandboxesRequest) *federationv1.Answer 
 
 // Failure returns a response with an error.
 func Failure(d federationv1.Disposition, reason problem.Reason) *federationv1.Answer {
-	st := status.Convert(problem.New(reason, "the worker says %s", reason)).Proto()
-	return &federationv1.Answer{
-		Disposition: d, Error: &federationv1.Error{Code: st.GetCode(), Message: st.GetMessage(), Details: st.GetDetails()},
-	}
+	return &federationv1.Answer{Disposition: d, Error: calls.ErrorProto(problem.New(reason, "the worker says %s", reason))}
 }
 
 // Request returns a request for default/demo with the given changes.
