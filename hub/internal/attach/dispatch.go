@@ -46,10 +46,7 @@ func (c *call) frame() *federationv1.HubFrame {
 
 // movesOn reports whether the caller should try another cluster instead of waiting. That is true only for a claim without a key; because
 // two clusters may then both serve it, which only the orphan's cluster would notice.
-func (c *call) movesOn() bool {
-	claim := c.dispatch.GetClaim()
-	return claim != nil && claim.GetKeyHash() == ""
-}
+func (c *call) movesOn() bool { return calls.Unkeyed(c.dispatch) }
 
 func (c *conn) dispatch(ctx context.Context, d *federationv1.Dispatch) (*federationv1.Answer, error) {
 	if err := ctx.Err(); err != nil {

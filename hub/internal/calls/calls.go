@@ -71,6 +71,12 @@ func (w Workers) Call(ctx context.Context, cluster string, d *federationv1.Dispa
 	return answer, nil
 }
 
+// Unkeyed reports whether a call is a claim without a key.
+func Unkeyed(d *federationv1.Dispatch) bool {
+	claim := d.GetClaim()
+	return claim != nil && claim.GetKeyHash() == ""
+}
+
 // Sandbox sends a call whose response is a sandbox.
 func (w Workers) Sandbox(ctx context.Context, cluster string, d *federationv1.Dispatch) (*sandboxv1.Sandbox, error) {
 	answer, err := w.Call(ctx, cluster, d)

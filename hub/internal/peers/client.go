@@ -20,6 +20,7 @@ import (
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/hub/internal/attach"
+	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/wallclock"
@@ -267,16 +268,10 @@ func (p *peer) send(ctx context.Context, stream relayStream) {
 	}
 }
 
-// movesOn reports whether a call is a claim without a key, whose caller may try another cluster.
-func movesOn(d *federationv1.Dispatch) bool {
-	claim := d.GetClaim()
-	return claim != nil && claim.GetKeyHash() == ""
-}
-
 // dispatch sends a call to a cluster that is attached to the peer.
 func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dispatch) (answer *federationv1.Answer, err error) {
 	began := p.service.opts.Clock.Now()
-	defer func() { p.service.metrics.dispatched(p.service.opts.Clock.Since(began), answer, err) }()
+	defer func() { p.service.metrics.dispatched(p.service.opts.Clock.Since(began), err) }()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", attach.ErrNotConnected, err)
 	}
@@ -290,7 +285,7 @@ func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dis
 	if err == nil {
 		answer, err = p.await(stream, func() {
 			p.service.opts.Fleet.NoReceipt(cluster, p.name)
-			if movesOn(d) {
+			if calls.Unkeyed(d) { // its caller may try another cluster
 				cancel()
 			}
 		})
@@ -298,7 +293,7 @@ func (p *peer) dispatch(ctx context.Context, cluster string, d *federationv1.Dis
 	if err == nil || errors.Is(err, attach.ErrNotConnected) || errors.Is(err, attach.ErrUnclear) {
 		return answer, err
 	}
-	if movesOn(d) {
+	if calls.Unkeyed(d) {
 		p.service.metrics.lost.Inc()
 		p.queueLosses(losses{dispatches: []uint64{number}})
 	}

@@ -91,7 +91,7 @@ func (s *Service) Register(registry prometheus.Registerer) error {
 	return nil
 }
 
-func (m *metrics) dispatched(took time.Duration, _ *federationv1.Answer, err error) {
+func (m *metrics) dispatched(took time.Duration, err error) {
 	outcome := "answer"
 	switch {
 	case errors.Is(err, attach.ErrNotConnected):

@@ -169,7 +169,7 @@ func (s *server) Dispatch(in *federationv1.PeerDispatch, stream grpc.ServerStrea
 	if d == nil || !validate.IsClusterID(cluster) || len(in.GetRun()) > maxName {
 		return status.Error(codes.InvalidArgument, "cluster_id, dispatch: a cluster's name and a call are needed")
 	}
-	withoutKey := movesOn(d)
+	withoutKey := calls.Unkeyed(d)
 	if err := stream.Send(&federationv1.PeerOutcome{Outcome: &federationv1.PeerOutcome_Taken{Taken: true}}); err != nil {
 		return err
 	}
