@@ -175,7 +175,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 		return nil, nil, nil, status.Errorf(codes.ResourceExhausted, "%d streams of cluster %s have not begun yet", maxOpening, clusterID)
 	}
 	defer s.opening.Leave(account)
-	frame, err := receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
+	frame, err := link.Receive(stream.Recv, s.opts.Clock, helloTimeout, errNotIntroduced)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -220,7 +220,7 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
-	frame, err := receive(stream.Recv, s.opts.Clock, beginTimeout, errNotIntroduced)
+	frame, err := link.Receive(stream.Recv, s.opts.Clock, beginTimeout, errNotIntroduced)
 	if err != nil {
 		return err
 	}
@@ -235,28 +235,6 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 }
 
 var errNotIntroduced = status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
-
-// receive waits for one frame of a stream, and returns the error late if it does not arrive in time. Its goroutine ends with the stream's
-// handler at the latest.
-func receive[F any](recv func() (F, error), on clock.Clock, timeout time.Duration, late error) (F, error) {
-	type received struct {
-		frame F
-		err   error
-	}
-	got := make(chan received, 1)
-	go func() {
-		frame, err := recv()
-		got <- received{frame, err}
-	}()
-	timer := on.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case r := <-got:
-		return r.frame, r.err
-	case <-timer.C():
-		return *new(F), late
-	}
-}
 
 // replace makes c the cluster's stream. The previous stream ends through its session's Replaced.
 func (s *Server) replace(c *conn) {

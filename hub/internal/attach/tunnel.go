@@ -240,7 +240,7 @@ func (s *Server) Tunnel(stream link.TunnelStream) error {
 	if !s.unnamed.Enter(cluster) {
 		return status.Errorf(codes.ResourceExhausted, "%d tunnels of cluster %s have named no token yet", maxUnnamed, cluster)
 	}
-	frame, err := receive(stream.Recv, s.opts.Clock, tunnelTimeout, errNoToken)
+	frame, err := link.Receive(stream.Recv, s.opts.Clock, tunnelTimeout, errNoToken)
 	s.unnamed.Leave(cluster)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (s *server) Relay(stream grpc.BidiStreamingServer[federationv1.RelayRequest
 	defer s.relays.Leave("")
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	hello, err := s.hello(ctx, stream)
+	hello, err := s.hello(stream)
 	if err != nil {
 		return err
 	}
@@ -106,39 +106,22 @@ func (s *server) Relay(stream grpc.BidiStreamingServer[federationv1.RelayRequest
 var errLateHello = status.Error(codes.DeadlineExceeded, "the replica did not introduce itself in time")
 
 // hello reads the first message.
-func (s *server) hello(ctx context.Context, stream grpc.BidiStreamingServer[federationv1.RelayRequest, federationv1.RelayFrame]) (
+func (s *server) hello(stream grpc.BidiStreamingServer[federationv1.RelayRequest, federationv1.RelayFrame]) (
 	*federationv1.PeerHello, error,
 ) {
-	type received struct {
-		request *federationv1.RelayRequest
-		err     error
+	request, err := link.Receive(stream.Recv, s.service.opts.Clock, helloTimeout, errLateHello)
+	if err != nil {
+		return nil, err
 	}
-	got := make(chan received, 1)
-	go func() {
-		request, err := stream.Recv()
-		got <- received{request, err}
-	}()
-	timer := s.service.opts.Clock.NewTimer(helloTimeout)
-	defer timer.Stop()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			return nil, r.err
-		}
-		hello := r.request.GetHello()
-		if err := checkHello(hello); err != nil {
-			return nil, status.Error(codes.InvalidArgument, err.Error())
-		}
-		if hello.GetName() == s.service.opts.Name {
-			return nil, status.Errorf(codes.FailedPrecondition, "this replica is called %s as well; give each its own --replica-name",
-				hello.GetName())
-		}
-		return hello, nil
-	case <-timer.C():
-		return nil, errLateHello
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	hello := request.GetHello()
+	if err := checkHello(hello); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	if hello.GetName() == s.service.opts.Name {
+		return nil, status.Errorf(codes.FailedPrecondition, "this replica is called %s as well; give each its own --replica-name",
+			hello.GetName())
+	}
+	return hello, nil
 }
 
 // releaseUndelivered releases the sandboxes of claims whose responses were lost. If a response has not arrived yet, its sandbox is released
