@@ -30,7 +30,7 @@ func (s *Service) Bootstrap(ctx context.Context) (token string, err error) {
 			return "", nil
 		}
 	}
-	if s.opts.File != nil || len(s.state.Load().stored.GetBindings()) > 0 && s.boundAdmin() {
+	if s.opts.File != nil || s.boundAdmin() {
 		return "", nil
 	}
 	revision := uint64(0)
@@ -40,10 +40,11 @@ func (s *Service) Bootstrap(ctx context.Context) (token string, err error) {
 		}
 		revision = before.revision
 	}
-	key, err := s.mint(ctx, &record{
+	r := &record{
 		Name: BootstrapName, AllTeams: true, AllNamespaces: true, Scopes: []string{"admin"}, Created: now, CreatedBy: "the hub's start",
-		Expires: expiry(now, DefaultValidity), ValidFor: DefaultValidity.String(),
-	}, revision)
+	}
+	r.setValidity(now, DefaultValidity)
+	key, err := s.mint(ctx, r, revision)
 	if err != nil {
 		return "", fmt.Errorf("making the first API key: %w", err)
 	}

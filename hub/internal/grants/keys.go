@@ -76,11 +76,9 @@ func (a KeysAPI) CreateKey(ctx context.Context, in *sandboxv1.CreateKeyRequest) 
 	r := &record{
 		Name: in.GetName(), Team: in.GetTeam(), AllTeams: in.GetAllTeams(), User: in.GetUser(), Namespaces: in.GetNamespaces(),
 		AllNamespaces: in.GetAllNamespaces(), Scopes: in.GetScopes(), Created: now, CreatedBy: principal.From(ctx).Name,
-		Expires: expiry(now, valid), Limits: limitsOf(in.GetLimits()),
+		Limits: limitsOf(in.GetLimits()),
 	}
-	if valid > 0 {
-		r.ValidFor = valid.String()
-	}
+	r.setValidity(now, valid)
 	if err := s.mayGive(ctx, r); err != nil {
 		return nil, err
 	}
@@ -229,10 +227,8 @@ func (a KeysAPI) RotateKey(ctx context.Context, in *sandboxv1.RotateKeyRequest) 
 	if in.GetValidFor() != nil {
 		valid = in.GetValidFor().AsDuration()
 	}
-	next.Old, next.Expires, next.ValidFor = nil, expiry(now, valid), ""
-	if valid > 0 {
-		next.ValidFor = valid.String()
-	}
+	next.setValidity(now, valid)
+	next.Old = nil
 	until := now.Add(overlap)
 	if before.Expires != nil && before.Expires.Before(until) {
 		until = *before.Expires // a rotation never extends the old token

@@ -109,14 +109,11 @@ func (l *limits) proto() *sandboxv1.KeyLimits {
 }
 
 func limitsOf(in *sandboxv1.KeyLimits) *limits {
-	if in == nil || *valuesOf(in) == (limits{}) {
+	out := limits{in.GetClaimsPerSecond(), in.GetLiveSandboxes(), in.GetClaimKeys(), in.GetConversations()}
+	if out == (limits{}) {
 		return nil
 	}
-	return valuesOf(in)
-}
-
-func valuesOf(in *sandboxv1.KeyLimits) *limits {
-	return &limits{in.GetClaimsPerSecond(), in.GetLiveSandboxes(), in.GetClaimKeys(), in.GetConversations()}
+	return &out
 }
 
 // faults collects the errors of a request.
@@ -168,13 +165,13 @@ func (f *faults) validity(field string, given bool, d time.Duration) {
 	f.Check(!given || d >= 0 && d <= MaxValidity, field, d.String(), "0 (for ever) to 100 years")
 }
 
-// expiry returns when a key that is valid for so long expires; nil: never.
-func expiry(now time.Time, d time.Duration) *time.Time {
-	if d == 0 {
-		return nil
+// setValidity makes a key valid from now on for so long; 0: for ever.
+func (r *record) setValidity(now time.Time, d time.Duration) {
+	r.Expires, r.ValidFor = nil, ""
+	if d != 0 {
+		at := now.Add(d).UTC().Truncate(time.Second)
+		r.Expires, r.ValidFor = &at, d.String()
 	}
-	at := now.Add(d).UTC().Truncate(time.Second)
-	return &at
 }
 
 func storeFailed(err error) error {
