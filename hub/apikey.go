@@ -17,11 +17,7 @@ import (
 
 // apiKeyCommand mints API keys. It needs no hub and no configuration.
 func apiKeyCommand() *cobra.Command {
-	parent := &cobra.Command{
-		Use: "api-key", Short: "Make API keys",
-		// The hub's own configuration does not apply to this command.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-	}
+	parent := &cobra.Command{Use: "api-key", Short: "Make API keys"}
 	var key api.Key
 	var scopes []string
 	var tokenFile string

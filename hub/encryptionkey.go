@@ -17,11 +17,7 @@ const encryptionKeyUsage = "YAML file of keys with which what the hub keeps, and
 
 // encryptionKeyCommand makes keys and rewrites files. It needs no hub and no configuration.
 func encryptionKeyCommand() *cobra.Command {
-	parent := &cobra.Command{
-		Use: "encryption-key", Short: "Make encryption keys, and rewrite what a hub keeps with another one",
-		// The hub's own configuration does not apply to these commands.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-	}
+	parent := &cobra.Command{Use: "encryption-key", Short: "Make encryption keys, and rewrite what a hub keeps with another one"}
 	parent.AddCommand(newEncryptionKeyCommand(), rewriteCommand())
 	return parent
 }

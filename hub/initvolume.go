@@ -21,8 +21,6 @@ func initVolumeCommand() *cobra.Command {
 		Aliases: []string{"own"}, // the name in charts before 0.2
 		Short:   "Give a new volume to the user that the hub runs as (needs root)",
 		Args:    cobra.ExactArgs(1),
-		// The hub's own configuration does not apply to this command.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(_ *cobra.Command, args []string) error {
 			// The files in it already belong to the hub: no other process writes there.
 			if err := os.Chown(args[0], uid, gid); err != nil {

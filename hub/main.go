@@ -61,7 +61,12 @@ func newCommand() *cobra.Command {
 	opts.bind(cmd.Flags())
 	logs.Bind(cmd.Flags())
 	config.Bind(cmd)
-	cmd.AddCommand(apiKeyCommand(), initVolumeCommand(), restoreCommand(), migrateCommand(), encryptionKeyCommand())
+	for _, other := range []*cobra.Command{
+		apiKeyCommand(), initVolumeCommand(), restoreCommand(), migrateCommand(), encryptionKeyCommand(),
+	} {
+		other.PersistentPreRunE = func(*cobra.Command, []string) error { return nil } // the hub's own configuration does not apply to them
+		cmd.AddCommand(other)
+	}
 	usage.Explain(cmd)
 	return cmd
 }

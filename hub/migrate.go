@@ -16,9 +16,7 @@ func migrateCommand() *cobra.Command {
 		Short: hubstate.MigrateShort,
 		Long:  hubstate.MigrateLong,
 		Args:  cobra.NoArgs,
-		// The hub's own configuration does not apply to this command.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
-		RunE:              func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	flags.Bind(cmd.Flags())
 	_, _ = cmd.MarkFlagRequired("from"), cmd.MarkFlagRequired("to")

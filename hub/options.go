@@ -204,8 +204,5 @@ func (o *options) copyPlace(log logr.Logger) (registrycopy.Place, error) {
 	return file, nil
 }
 
-// open reports whether the public API requires no credentials.
-func (o *options) open() bool { return o.authOptions.open() }
-
 // secure reports whether the public API needs TLS: a token must not cross a network in plain text.
 func (o *options) secure() bool { return serve.CheckLoopback(o.listen) != nil }

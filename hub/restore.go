@@ -23,8 +23,6 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore FILE --data-dir DIR",
 		Short: "Put an archive of `atollctl hub backup` into a data directory that no hub has open; FILE - is the standard input",
 		Args:  cobra.ExactArgs(1),
-		// The hub's own configuration does not apply to this command.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
