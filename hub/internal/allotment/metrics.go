@@ -3,6 +3,7 @@
 package allotment
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,11 +40,7 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	records := *c.state.Load()
-	keys := make([]allotpolicy.Key, 0, len(records))
-	for k := range records {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, allotpolicy.Compare)
+	keys := slices.SortedFunc(maps.Keys(records), allotpolicy.Compare)
 	gauge := func(d *prometheus.Desc, n int32, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}

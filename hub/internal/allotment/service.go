@@ -74,19 +74,16 @@ func New(o Options) (*Service, error) {
 
 // Run divides while this replica leads, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	shared, ok := s.opts.Store.(store.Shared)
-	if !ok {
-		for ctx.Err() == nil {
-			s.lead(ctx)
-			_ = wallclock.Sleep(ctx, s.opts.Clock, again)
-		}
-		return nil
-	}
+	shared, several := s.opts.Store.(store.Shared)
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	parts.Go(func() { s.follow(ctx, shared) })
+	if several {
+		parts.Go(func() { s.follow(ctx, shared) })
+	}
 	for ctx.Err() == nil {
-		if err := shared.Lead(ctx, leadership, s.lead); errors.Is(err, store.ErrClosed) {
+		if !several {
+			s.lead(ctx)
+		} else if err := shared.Lead(ctx, leadership, s.lead); errors.Is(err, store.ErrClosed) {
 			return nil
 		}
 		_ = wallclock.Sleep(ctx, s.opts.Clock, again)

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -338,12 +339,7 @@ func (w *Worker) release(id string) *federationv1.Answer {
 
 func (w *Worker) list(req *sandboxv1.ListSandboxesRequest) *federationv1.Answer {
 	out := &sandboxv1.ListSandboxesResponse{}
-	ids := make([]string, 0, len(w.Live))
-	for id := range w.Live {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
+	for _, id := range slices.Sorted(maps.Keys(w.Live)) {
 		s := w.Live[id]
 		if id <= req.GetPageToken() || req.GetTeam() != "" && req.GetTeam() != s.GetTeam() {
 			continue
