@@ -151,20 +151,22 @@ func (s *Source) lead(ctx context.Context) {
 	defer end()
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.client, resync)
 	defer factory.Shutdown()
+	enqueue := func(kind string, v any) {
+		if o, ok := v.(*unstructured.Unstructured); ok {
+			queue.Add(manifest.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+		}
+	}
 	stores := map[string]cache.Store{}
 	var synced []cache.InformerSynced
 	for kind, resource := range resources {
 		informer := factory.ForResource(resource).Informer()
-		enqueue := func(v any) {
-			if o, ok := v.(*unstructured.Unstructured); ok {
-				queue.Add(manifest.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
-			}
-		}
 		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			s.opts.Log.Info("Could not watch the objects of the hub's own cluster; it is tried again", "kind", kind, "error", err.Error())
 		})
 		if err == nil {
-			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, v any) { enqueue(v) }})
+			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc: func(v any) { enqueue(kind, v) }, UpdateFunc: func(_, v any) { enqueue(kind, v) },
+			})
 		}
 		if err != nil {
 			s.opts.Log.Error(err, "The informer of the catalogue was not set up", "kind", kind)
@@ -182,9 +184,7 @@ func (s *Source) lead(ctx context.Context) {
 	s.follow(ctx, func() {
 		for kind, known := range stores {
 			for _, v := range known.List() {
-				if o, ok := v.(*unstructured.Unstructured); ok {
-					queue.Add(manifest.Ref{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()})
-				}
+				enqueue(kind, v)
 			}
 		}
 	})
@@ -217,11 +217,7 @@ func (s *Source) work(ctx context.Context, q queue, stores map[string]cache.Stor
 
 func (s *Source) one(ctx context.Context, q queue, ref manifest.Ref, known cache.Store) {
 	defer q.Done(ref)
-	key := ref.Name
-	if ref.Namespace != "" {
-		key = ref.Namespace + "/" + ref.Name
-	}
-	v, _, err := known.GetByKey(key)
+	v, _, err := known.GetByKey(cache.NewObjectName(ref.Namespace, ref.Name).String())
 	if err == nil {
 		o, _ := v.(*unstructured.Unstructured)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
