@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -152,7 +151,7 @@ func (c clusters) GetCluster(ctx context.Context, r *sandboxv1.GetClusterRequest
 // missing returns the error for a cluster that has not registered, or that the caller may not see.
 func (c clusters) missing(p principal.Principal, id string) error {
 	there := "none has registered"
-	ids := slices.DeleteFunc(slices.Clone(c.fleet.ClusterIDs()), func(one string) bool { return !p.SeesCluster(one) })
+	ids := slices.DeleteFunc(c.fleet.ClusterIDs(), func(one string) bool { return !p.SeesCluster(one) })
 	if len(ids) > 0 {
 		there = "there are: " + strings.Join(ids, ", ")
 	}
@@ -194,15 +193,13 @@ func (c clusters) ForgetCluster(ctx context.Context, r *sandboxv1.ForgetClusterR
 // explain returns the caller's error for a cluster that was not changed.
 func (c clusters) explain(ctx context.Context, id string, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, fleet.ErrNoCluster):
 		return c.missing(principal.From(ctx), id)
 	case errors.Is(err, fleet.ErrServing):
 		return problem.InvalidField("id", id,
 			"a cluster that is drained or not attached; first: atollctl cluster drain "+id)
 	default:
-		return problem.New(problem.Unavailable, "the hub's registry failed: %w", err).WithRetryAfter(2 * time.Second)
+		return registryFailed(err)
 	}
 }
 

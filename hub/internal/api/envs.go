@@ -56,7 +56,7 @@ func (e envs) keys(namespace string) []segment.Key {
 	if e.catalog == nil {
 		return keys
 	}
-	keys = append(slices.Clone(keys), e.catalog.Envs(namespace)...)
+	keys = append(keys, e.catalog.Envs(namespace)...)
 	slices.SortFunc(keys, segment.Key.Compare)
 	return slices.Compact(keys)
 }
