@@ -189,9 +189,8 @@ func (h *hub) build(ctx context.Context, o *options) error {
 	}
 	h.since = timestamppb.New(real.Now())
 	h.lastKnown = lastknown.New(lastknown.Options{Dispatcher: through, Clusters: h.fleet.ClusterIDs, Clock: real})
-	shared, _ := h.claimsStore.(store.Shared) // nil: no other replica writes it
 	h.claims = claims.New(claims.Options{
-		Fleet: h.fleet, Dispatcher: h.lastKnown, Store: h.claimsStore, Shared: shared, Replica: h.replica, Live: h.live,
+		Fleet: h.fleet, Dispatcher: h.lastKnown, Store: h.claimsStore, Replica: h.replica, Live: h.live,
 		Recovery: h.recovery, Clock: real, Log: h.log.WithName("claims"),
 		Metrics: h.metrics, Retention: o.retention, Quota: o.quota, RefuseCredentials: o.refuseCredentials,
 	})

@@ -86,11 +86,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 		Retention: o.Retention, Rand: o.Rand,
 	}
 	if o.Peers != nil {
-		shared, ok := o.Claims.(store.Shared)
-		if !ok {
-			return nil, fmt.Errorf("the store of several replicas is a %T, want a store.Shared", o.Claims)
-		}
-		settings.Shared, settings.Replica, settings.Live = shared, name, o.Peers.live
+		settings.Replica, settings.Live = name, o.Peers.live
 	}
 	h.Service = claims.New(settings)
 	h.Sandboxes = sandboxes.New(sandboxes.Options{

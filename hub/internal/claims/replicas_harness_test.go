@@ -52,7 +52,7 @@ func newReplicas(t *testing.T, idle map[string]int32, n int) *replicated {
 func (f *replicated) add(name string, live func(string) bool) *replica {
 	r := &replica{Shared: f.memory, workers: f.Federation}
 	r.Service = New(Options{
-		Fleet: f.Fleet, Dispatcher: r, Shared: r, Replica: name, Live: live, Log: testlog.New(f.t).WithName(name),
+		Fleet: f.Fleet, Dispatcher: r, Store: r, Replica: name, Live: live, Log: testlog.New(f.t).WithName(name),
 		Rand: func() uint64 { return 7 },
 	})
 	f.replicas = append(f.replicas, r)

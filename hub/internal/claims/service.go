@@ -60,9 +60,7 @@ type Fleet interface {
 type Options struct {
 	Fleet      Fleet
 	Dispatcher calls.Dispatcher
-	Store      store.Store
-	// Shared is the same store if several replicas of the hub write it; nil if there is one replica.
-	Shared store.Shared
+	Store      store.Store // a store.Shared if several replicas of the hub write it
 	// Replica is this replica's name; by default a random one.
 	Replica string
 	// Live is a hint whether a replica is alive; nil: there is no hint. A wrong hint only delays claims without a waiting caller.
@@ -135,13 +133,14 @@ func New(opts Options) *Service {
 		opts.Recovery = &recovery.State{}
 	}
 	records, replica := opts.Store, ""
-	if opts.Shared != nil {
-		records, replica = &boundedStore{Store: opts.Shared}, cmp.Or(opts.Replica, rand.Text())
+	shared, several := opts.Store.(store.Shared)
+	if several {
+		records, replica = &boundedStore{Store: shared}, cmp.Or(opts.Replica, rand.Text())
 	}
 	unconfirmed := newEndings()
 	return &Service{
 		fleet: opts.Fleet, workers: calls.Workers{Dispatcher: opts.Dispatcher}, ledger: ledger.New(records),
-		shared: opts.Shared, replica: replica, live: opts.Live,
+		shared: shared, replica: replica, live: opts.Live,
 		recovery: opts.Recovery, clock: opts.Clock, started: opts.Clock.Now(), log: opts.Log, retention: opts.Retention, quota: opts.Quota,
 		rand: opts.Rand, strict: opts.RefuseCredentials,
 		metrics: newMetrics(opts.Metrics, unconfirmed), decisions: newDecisions(), endings: unconfirmed,
