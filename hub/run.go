@@ -235,7 +235,7 @@ func (h *hub) buildAPI(ctx context.Context, o *options, credentials *link.Creden
 	}
 	status := &status{
 		files: hubstate.Files{Claims: h.claimsStore, Registry: h.registryStore, Dir: cmp.Or(place.Dir, o.dataDir), Version: version.String()},
-		hub:   h, clock: real, expiry: credentials.Expiry, lifetime: credentials.Lifetime, open: o.open(),
+		hub:   h, clock: real, credentials: credentials, open: o.open(),
 	}
 	o.watches.Patience = o.limits.BodyTimeout
 	service := sandboxes.New(sandboxes.Options{

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"io"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -13,19 +12,17 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/pkg/hubstate"
+	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/version"
 )
 
 // status implements api.Hub: the hub's own state, its backup and the end of a recovery.
 type status struct {
-	hub   *hub
-	files hubstate.Files
-	clock clock.PassiveClock
-	// expiry returns when the hub's certificate expires.
-	expiry func() time.Time
-	// lifetime returns the validity period of the hub's certificate.
-	lifetime func() time.Duration
-	open     bool // callers need no credentials
+	hub         *hub
+	files       hubstate.Files
+	clock       clock.PassiveClock
+	credentials *link.Credentials // of the hub
+	open        bool              // callers need no credentials
 }
 
 // Status returns the state of the hub, including whether all claim keys are known.
@@ -33,8 +30,8 @@ func (st *status) Status() *sandboxv1.HubStatus {
 	s := st.hub.recovery.Status(st.hub.fleet.ClusterIDs())
 	out := &sandboxv1.HubStatus{
 		Version: version.String(), Recovering: s.Recovering, AwaitedClusters: s.Awaited, Epoch: s.Epoch,
-		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.expiry()),
-		CertificateLifetime: durationpb.New(st.lifetime()), Open: st.open,
+		Time: timestamppb.New(st.clock.Now()), CertificateExpires: timestamppb.New(st.credentials.Expiry()),
+		CertificateLifetime: durationpb.New(st.credentials.Lifetime()), Open: st.open,
 	}
 	if st.hub.rotation != nil {
 		p := st.hub.rotation.Progress()
