@@ -170,7 +170,11 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 		p.keyHash, p.recordTarget, p.check, p.at.keyed = f.hash, k.recordTarget, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false
-	p.bar(k.service.recovery.Unheard(k.service.fleet.ClusterIDs())) // an unheard cluster may have the key already
+	var unheard []string // clusters that may have the key already
+	if !k.service.recovery.Whole() {
+		unheard = k.service.recovery.Unheard(k.service.fleet.ClusterIDs())
+	}
+	p.bar(unheard)
 	if holder != nil {
 		// If another candidate has an idle Pod, a holder that does not know the claim and has none need not queue it: the replica or process that
 		// chose the holder may have ended before it sent the claim.

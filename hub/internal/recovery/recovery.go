@@ -225,9 +225,12 @@ func (s *State) Recovering() bool { return s.recovering.Load() || s.unchecked.Lo
 // Epoch returns the ledger's epoch.
 func (s *State) Epoch() int32 { return s.epoch.Load() }
 
+// Whole reports whether the ledger has the keys of all clusters.
+func (s *State) Whole() bool { return !s.partial.Load() }
+
 // Unheard lists the registered clusters whose keys may be missing in the ledger. It is empty unless the ledger was lost.
 func (s *State) Unheard(registered []string) []string {
-	if !s.partial.Load() {
+	if s.Whole() {
 		return nil
 	}
 	s.mu.Lock()
