@@ -174,31 +174,29 @@ func (s *State) Run(ctx context.Context, c clock.WithTicker) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 			defer cancel()
-			_ = s.mark(last)
+			s.mark(last)
 			return nil
 		case <-ticker.C():
-			_ = s.mark(ctx)
+			s.mark(ctx)
 		}
 	}
 }
 
 // mark writes the ledger's progress to the registry, unless it is unchanged.
-func (s *State) mark(ctx context.Context) error {
+func (s *State) mark(ctx context.Context) {
 	ledger, can := progress(s.claims)
 	if !can {
-		return nil
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	revision, err := ledger.Revision()
 	if err != nil || revision == s.marked {
-		return err
+		return
 	}
-	if err := hubstate.SaveMark(ctx, s.registry, hubstate.Mark{ID: s.ledger.ID, Revision: revision}); err != nil {
-		return err
+	if hubstate.SaveMark(ctx, s.registry, hubstate.Mark{ID: s.ledger.ID, Revision: revision}) == nil {
+		s.marked = revision
 	}
-	s.marked = revision
-	return nil
 }
 
 const (
