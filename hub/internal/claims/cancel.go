@@ -206,7 +206,7 @@ func (s *Service) cancelAt(ctx context.Context, cluster, hash string, attempt in
 		Call: &federationv1.Dispatch_Cancel{Cancel: &federationv1.CancelCall{KeyHash: hash, Attempt: attempt}},
 	})
 	s.endings.settle(ending{cluster: cluster, hash: hash, attempt: attempt}, err)
-	if err != nil && reasonOf(err) != problem.NotFound {
+	if !confirmed(err) {
 		return fmt.Errorf("cancelling at %s: %w", cluster, err)
 	}
 	return nil
