@@ -317,12 +317,8 @@ func (p Principal) Fingerprint() string {
 	if p.ask != nil {
 		return ""
 	}
-	who := access.Identity{}
-	if p.Identity != nil {
-		who = *p.Identity
-		who.Expires = nil
-	}
-	text, err := json.Marshal([]any{who, p.Name, p.Team, p.AllTeams, p.User, p.Namespaces, p.AllNamespaces, p.Permission, p.narrow, look})
+	text, err := json.Marshal([]any{endless(p.Identity), p.Name, p.Team, p.AllTeams, p.User, p.Namespaces, p.AllNamespaces, p.Permission,
+		p.narrow, look})
 	if err != nil {
 		return ""
 	}
