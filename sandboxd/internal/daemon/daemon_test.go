@@ -558,3 +558,18 @@ func TestTheAccountThatClientsName(t *testing.T) {
 		t.Errorf("an account that is not there: %+v, %v", got, err)
 	}
 }
+
+func TestAHeaderNamesTheUserOfAFileIfTheImageLacksTheDefaultOne(t *testing.T) {
+	s := opened(t)
+	if status, text := s.http(http.MethodPost, "/init", testToken, `{"defaultUser":"no-such-account"}`); status != http.StatusNoContent {
+		t.Fatalf("/init: %d %s", status, text)
+	}
+	request := httptest.NewRequest(http.MethodGet, "/files", http.NoBody)
+	if _, _, err := s.daemon.target(request, "f"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("the default user: %v", err)
+	}
+	request.Header.Set(userHeader, clientsUser)
+	if _, _, err := s.daemon.target(request, "f"); err != nil {
+		t.Errorf("the user that the header names: %v", err)
+	}
+}

@@ -102,15 +102,7 @@ func (d *Daemon) stat(_ context.Context, q *connect.Request[filesystemv1.StatReq
 
 // place returns a request's account and the absolute path.
 func (d *Daemon) place(q connect.AnyRequest, path string) (account, string, error) {
-	a, err := d.accountOf(q.Header())
-	if err != nil {
-		return a, "", err
-	}
-	if path == "" {
-		return a, "", connect.NewError(connect.CodeInvalidArgument, errors.New("path is empty"))
-	}
-	path, err = d.path(a, path)
-	return a, path, err
+	return d.locate("", q.Header(), path)
 }
 
 func (d *Daemon) makeDir(_ context.Context, q *connect.Request[filesystemv1.MakeDirRequest]) (

@@ -50,18 +50,7 @@ func (d *Daemon) signed(r *http.Request, token string) bool {
 
 // target returns the account of a request to /files, and the absolute path.
 func (d *Daemon) target(r *http.Request, path string) (account, string, error) {
-	a, err := d.account(r.URL.Query().Get("username"))
-	if err == nil && r.URL.Query().Get("username") == "" {
-		a, err = d.accountOf(r.Header)
-	}
-	if err != nil {
-		return a, "", err
-	}
-	if path == "" {
-		return a, "", connect.NewError(connect.CodeInvalidArgument, errors.New("path is empty"))
-	}
-	path, err = d.path(a, path)
-	return a, path, err
+	return d.locate(r.URL.Query().Get("username"), r.Header, path)
 }
 
 func refuseError(w http.ResponseWriter, err error) {

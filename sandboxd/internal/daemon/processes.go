@@ -63,7 +63,7 @@ func (d *Daemon) find(s *processv1.ProcessSelector) (*process, error) {
 // start runs a process, which outlives the stream. The call's deadline becomes the process's timeout.
 func (d *Daemon) start(ctx context.Context, q *connect.Request[processv1.StartRequest],
 	s *connect.ServerStream[processv1.StartResponse]) error {
-	a, err := d.accountOf(q.Header())
+	a, err := d.accountOf("", q.Header())
 	if err != nil {
 		return err
 	}

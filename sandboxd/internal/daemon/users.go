@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -35,10 +36,24 @@ const clientsUser = "user"
 // userHeader names the user if a gateway consumes Authorization.
 const userHeader = "X-Atoll-User"
 
-// accountOf returns the account that a request names by HTTP basic authentication, or by userHeader; else the default one.
-func (d *Daemon) accountOf(header http.Header) (account, error) {
-	name, _, _ := (&http.Request{Header: header}).BasicAuth()
-	return d.account(cmp.Or(name, header.Get(userHeader)))
+// accountOf returns the account of a name. Without a name, it returns the one that a request names by HTTP basic authentication, or by
+// userHeader; else the default one.
+func (d *Daemon) accountOf(name string, header http.Header) (account, error) {
+	basic, _, _ := (&http.Request{Header: header}).BasicAuth()
+	return d.account(cmp.Or(name, basic, header.Get(userHeader)))
+}
+
+// locate returns a request's account, as accountOf does, and the absolute path.
+func (d *Daemon) locate(name string, header http.Header, path string) (account, string, error) {
+	a, err := d.accountOf(name, header)
+	if err != nil {
+		return a, "", err
+	}
+	if path == "" {
+		return a, "", connect.NewError(connect.CodeInvalidArgument, errors.New("path is empty"))
+	}
+	path, err = d.path(a, path)
+	return a, path, err
 }
 
 func (d *Daemon) account(name string) (account, error) {
