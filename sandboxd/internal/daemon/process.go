@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -140,11 +142,11 @@ func shellOf(program string, args []string) (string, []string) {
 
 func lookPath(program string, env []string) (string, error) {
 	for _, line := range env {
-		folders, ok := cutPath(line)
+		folders, ok := strings.CutPrefix(line, "PATH=")
 		if !ok {
 			continue
 		}
-		for _, folder := range folders {
+		for _, folder := range filepath.SplitList(folders) {
 			file := path.Join(folder, program)
 			if info, err := os.Stat(file); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 				return file, nil
@@ -185,15 +187,9 @@ func (p *process) startOnPipes(input bool) (sources map[stream]*os.File, err err
 			}
 		}
 	}()
-	pipe := func() (r, w *os.File, err error) {
-		if r, w, err = os.Pipe(); err != nil {
-			return nil, nil, err
-		}
-		return r, w, nil
-	}
 	sources = map[stream]*os.File{}
 	for _, s := range []stream{stdout, stderr} {
-		r, w, err := pipe()
+		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +201,7 @@ func (p *process) startOnPipes(input bool) (sources map[stream]*os.File, err err
 		}
 	}
 	if input {
-		r, w, err := pipe()
+		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
@@ -232,8 +228,7 @@ func (d *Daemon) attend(p *process, sources map[stream]*os.File, timeout time.Du
 			defer d.work.Done()
 			defer stop()
 			defer file.Close()
-			var once sync.Once
-			defer once.Do(reading.Done)
+			defer reading.Done()
 			p.copy(d.ctx, from, file)
 		}()
 	}
@@ -284,8 +279,7 @@ func endOf(state *os.ProcessState, err error) *processv1.ProcessEvent {
 		end.ExitCode, end.Exited, end.Status = int32(state.ExitCode()), state.Exited(), state.String() //nolint:gosec // an exit code
 	}
 	if err != nil {
-		text := err.Error()
-		end.Error = &text
+		end.Error = new(err.Error())
 	}
 	return &processv1.ProcessEvent{Event: &processv1.ProcessEvent_End{End: end}}
 }

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -22,11 +20,6 @@ const (
 	keepaliveHeader  = "Keepalive-Ping-Interval" // seconds
 	defaultKeepalive = 90 * time.Second
 )
-
-func cutPath(line string) ([]string, bool) {
-	value, ok := strings.CutPrefix(line, "PATH=")
-	return filepath.SplitList(value), ok
-}
 
 func (d *Daemon) list(context.Context, *connect.Request[processv1.ListRequest]) (*connect.Response[processv1.ListResponse], error) {
 	d.mu.Lock()

@@ -157,7 +157,8 @@ func (u *unpacker) make(name string, p packed) error {
 	default:
 		return errSpecial
 	}
-	return u.give(name)
+	u.give(name)
+	return nil
 }
 
 func (u *unpacker) file(name string, p packed) error {
@@ -192,14 +193,15 @@ func (u *unpacker) folders(name string) error {
 	if err := u.root.Mkdir(name, 0o755); err != nil {
 		return err
 	}
-	return u.give(name)
+	u.give(name)
+	return nil
 }
 
-func (u *unpacker) give(name string) error {
+// give makes the account the owner of a new entry.
+func (u *unpacker) give(name string) {
 	if u.account.other {
 		_ = u.root.Lchown(name, int(u.account.uid), int(u.account.gid)) // some filesystems have no owners
 	}
-	return nil
 }
 
 var (

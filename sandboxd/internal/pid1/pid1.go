@@ -37,7 +37,7 @@ func Run(daemon, command []string) (int, error) {
 	if len(command) > 0 {
 		if main, err = start(command); err != nil {
 			_ = unix.Kill(serving, unix.SIGTERM)
-			reap(nil, serving)
+			reap(serving)
 			return 127, fmt.Errorf("starting the image's command %q: %w", command[0], err)
 		}
 		children = append(children, main)
@@ -51,7 +51,7 @@ func Run(daemon, command []string) (int, error) {
 					_ = unix.Kill(pid, unix.SIGTERM) // fails if the process is gone
 				}
 				if main != serving {
-					reap(nil, serving)
+					reap(serving)
 				}
 				return code(status), nil
 			}
@@ -99,9 +99,9 @@ func reaped(main int) (status unix.WaitStatus, over bool) {
 }
 
 // reap waits for one process.
-func reap(status *unix.WaitStatus, pid int) {
+func reap(pid int) {
 	for {
-		if _, err := unix.Wait4(pid, status, 0, nil); !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
 			return
 		}
 	}
