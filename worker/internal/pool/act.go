@@ -90,7 +90,7 @@ func (r *Reconciler) try(ctx context.Context, key types.NamespacedName, s *snaps
 	case verbStart:
 		body = sandbox.StartPatch(a.Pod, now)
 	case verbRelease:
-		body, _, err = sandbox.ReleasePatch(a.Pod, &s.Pool.Spec, a.End, now)
+		body = sandbox.ReleasePatch(a.Pod, &s.Pool.Spec, a.End, now)
 	case verbFail:
 		body = sandbox.FailPatch(a.Pod, a.End, now)
 	case verbDetail:

@@ -275,11 +275,8 @@ func (w *world) release(pool, pod string) {
 	w.t.Helper()
 	w.Eventually("the release", func() error {
 		current := w.pod(pod)
-		body, _, err := sandbox.ReleasePatch(current, &w.Pool(pool).Spec,
+		body := sandbox.ReleasePatch(current, &w.Pool(pool).Spec,
 			sandbox.End{StopReason: v1alpha1.SandboxStopReasonReleased}, time.Now())
-		if err != nil {
-			return err
-		}
 		return w.Live.Patch(w.ctx, current, client.RawPatch(types.JSONPatchType, body))
 	})
 }

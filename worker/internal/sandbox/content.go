@@ -15,6 +15,11 @@ func imagesOf(pod *corev1.Pod) map[string]string {
 	if at := parseImages(pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey]); at != nil {
 		return at
 	}
+	return specImages(pod)
+}
+
+// specImages returns the images of a Pod's spec by container.
+func specImages(pod *corev1.Pod) map[string]string {
 	images := make(map[string]string, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
 		images[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image

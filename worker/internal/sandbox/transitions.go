@@ -42,16 +42,16 @@ func DetailPatch(pod *corev1.Pod, detail v1alpha1.SandboxStatusDetail, now time.
 }
 
 // ReleasePatch changes starting or running to stopping. If the Pod may return to idle, the same write restores the idle image; otherwise
-// the pool replaces the Pod. The returned Recycle says which.
+// the pool replaces the Pod.
 //
 // A sandbox that never ran ends as Canceled, whatever the caller passes.
-func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
+func ReleasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) []byte {
 	return releasePatch(pod, pool, end, now, nil)
 }
 
 // ExpirePatch is ReleasePatch for a sandbox that has timed out. It loses to a write that changes a timeout, records activity or
 // pauses the sandbox meanwhile.
-func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) ([]byte, Recycle, error) {
+func ExpirePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time) []byte {
 	return releasePatch(pod, pool, end, now, expiresBy)
 }
 
@@ -62,25 +62,16 @@ var expiresBy = []string{
 	v1alpha1.SandboxPauseAnnotationKey,
 }
 
-func releasePatch(
-	pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time, unchanged []string,
-) ([]byte, Recycle, error) {
-	recycle := Recyclable(pod, pool)
-	images := make(map[string]string, len(pod.Spec.Containers))
-	for i := range pod.Spec.Containers {
-		images[pod.Spec.Containers[i].Name] = pod.Spec.Containers[i].Image
-	}
-	running, err := json.Marshal(images)
-	if err != nil {
-		return nil, Recycle{}, fmt.Errorf("encoding images: %w", err)
-	}
+func releasePatch(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec, end End, now time.Time, unchanged []string) []byte {
+	reset := Recyclable(pod, pool).Reset
+	running, _ := json.Marshal(specImages(pod)) // never fails
 	end = ReleasedAt(pod, end, now).End
 	p := newPatch(2048)
 	p.testSandbox(pod)
 	for _, key := range unchanged {
 		p.testAnnotation(pod, key)
 	}
-	if recycle.Reset {
+	if reset {
 		// An image that another writer set must not be recorded as the tenant's.
 		p.testImage(pod.Spec.Containers[0].Image)
 	}
@@ -88,10 +79,10 @@ func releasePatch(
 	p.setEnd(end, now)
 	p.setAnnotation(v1alpha1.SandboxRunningImagesAnnotationKey, string(running))
 	p.setAnnotation(v1alpha1.SandboxContainerIDAnnotationKey, ContainerID(pod))
-	if recycle.Reset {
+	if reset {
 		p.setImage(IdleImage(pool))
 	}
-	return p.bytes(), recycle, nil
+	return p.bytes()
 }
 
 // BuryPatch removes the protection finalizer from a Pod that is being deleted. If released is given and the Pod shows no end, the patch

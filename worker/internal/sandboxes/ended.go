@@ -136,11 +136,8 @@ func (s *Service) recordReleased(ctx context.Context, id string) {
 	case <-timer.C():
 	}
 	s.opts.Log.Info("A released sandbox may have no record yet; its Pod shows its end", "sandbox", id, "pod", pod.Name)
-	var got inventory.Result
-	patch, _, err := sandbox.ReleasePatch(pod, &v1alpha1.SandboxPoolSpec{}, why.End, why.At)
-	if err == nil {
-		got, err = s.inventory.Write(context.WithoutCancel(ctx), id, pod, patch)
-	}
+	patch := sandbox.ReleasePatch(pod, &v1alpha1.SandboxPoolSpec{}, why.End, why.At)
+	got, err := s.inventory.Write(context.WithoutCancel(ctx), id, pod, patch)
 	if err != nil && got != inventory.Lost && got != inventory.NoPod { // Lost or NoPod: the pool reconciler was faster
 		s.opts.Log.Error(err, "Could not write the end of a sandbox on its Pod", "sandbox", id, "pod", pod.Name)
 	}

@@ -5,7 +5,6 @@ package sandboxes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -183,10 +182,7 @@ func (s *Service) prepareEnd(id string, end sandbox.End) (e edit, err error) {
 		case l.deletes(p):
 			e.pod, e.release = p.Object(), new(sandbox.ReleasedAt(p.Object(), end, s.time.Now()))
 		default:
-			e.pod = p.Object()
-			if e.patch, _, err = sandbox.ReleasePatch(e.pod, returnsTo(p), end, s.time.Now()); err != nil {
-				err = fmt.Errorf("building the release of %s: %w", id, err)
-			}
+			e.pod, e.patch = p.Object(), sandbox.ReleasePatch(p.Object(), returnsTo(p), end, s.time.Now())
 		}
 	})
 	return e, err

@@ -89,9 +89,9 @@ func (s *Service) change(ctx context.Context, id string, patch func(pod *corev1.
 // expire ends a sandbox whose time is up, unless newer state contradicts that. After any other result, its timeouts are checked again.
 func (s *Service) expire(ctx context.Context, id string) error {
 	defer s.blockReach(id)() // it may still stay
-	e, err := s.prepareExpiry(id)
-	if err != nil || e.pod == nil {
-		return err
+	e := s.prepareExpiry(id)
+	if e.pod == nil {
+		return nil
 	}
 	switch got, err := s.inventory.Write(ctx, id, e.pod, e.patch); got {
 	case inventory.Written, inventory.Lost, inventory.NoPod:
@@ -103,22 +103,17 @@ func (s *Service) expire(ctx context.Context, id string) error {
 
 // prepareExpiry returns an empty edit for a sandbox that stays, or that this leader must not end. It calls Decide with the lock held, so
 // that the decision and the Pod that the write is tested against are of the same moment.
-func (s *Service) prepareExpiry(id string) (e edit, err error) {
+func (s *Service) prepareExpiry(id string) (e edit) {
 	s.inventory.View(func(v *inventory.View) {
 		p := v.Sandbox(id)
 		if !v.Serving() || p == nil || !p.Live() {
 			return
 		}
-		d := s.timeouts.Decide(id)
-		if d.Reason == "" {
-			return
-		}
-		e.pod = p.Object()
-		if e.patch, _, err = sandbox.ExpirePatch(e.pod, returnsTo(p), endOf(d), s.time.Now()); err != nil {
-			err = fmt.Errorf("building the end of %s: %w", id, err)
+		if d := s.timeouts.Decide(id); d.Reason != "" {
+			e.pod, e.patch = p.Object(), sandbox.ExpirePatch(p.Object(), returnsTo(p), endOf(d), s.time.Now())
 		}
 	})
-	return e, err
+	return e
 }
 
 func endOf(d idle.Decision) sandbox.End {
