@@ -3,6 +3,7 @@
 package adoption
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,11 +121,5 @@ func envFor(clusterID string, pool *v1alpha1.SandboxPool, spec map[string]any) (
 }
 
 func templateOf(pool *v1alpha1.SandboxPool) string {
-	if name := pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey]; name != "" {
-		return name
-	}
-	if name := pool.Spec.TemplateName; name != "" {
-		return name
-	}
-	return pool.Name
+	return cmp.Or(pool.Annotations[v1alpha1.SandboxPoolTemplateNameAnnotationKey], pool.Spec.TemplateName, pool.Name)
 }

@@ -107,7 +107,7 @@ func ClaimPatch(pod *corev1.Pod, g *Grant) ([]byte, Phase, error) {
 // setTenant writes a name that may be invalid as a label: hashed as a label, and raw as an annotation.
 func (p *patch) setTenant(key, name string) {
 	if name != "" {
-		p.setLabel(key, HashName(name))
+		p.setLabel(key, hash32(name))
 		p.setAnnotation(key, name)
 	}
 }
@@ -126,7 +126,7 @@ func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
 		for _, key := range keys {
 			p.setLabel(key, g.Labels[strings.TrimPrefix(key, v1alpha1.TenantLabelPrefix)])
 		}
-		p.setAnnotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, joinKeys(keys))
+		p.setAnnotation(v1alpha1.SandboxManagedLabelKeysAnnotationKey, strings.Join(keys, ","))
 	}
 	if len(g.Metadata) > 0 {
 		metadata, err := json.Marshal(g.Metadata)
@@ -137,9 +137,6 @@ func (p *patch) setUserData(pod *corev1.Pod, g *Grant) error {
 	}
 	return nil
 }
-
-// HashName returns the label value of a team's or user's name.
-func HashName(name string) string { return hash32(name) }
 
 // KeyHash returns the label value of a claim key. The hub's keys are unique per team and namespace.
 func KeyHash(team, namespace, key string) string {

@@ -40,7 +40,7 @@ func Claimable(pod *corev1.Pod, node *corev1.Node) Claimability {
 	case ReadyCondition(pod) == nil:
 		return NotReady
 	}
-	if cs := mainStatus(pod); cs == nil || cs.State.Running == nil || !cs.Ready || cs.ContainerID == "" {
+	if cs := mainStatus(pod); !runsReady(cs) || cs.ContainerID == "" {
 		return NotReady
 	}
 	if !Runs(pod, pod.Spec.Containers[0].Image) {

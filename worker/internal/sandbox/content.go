@@ -12,7 +12,7 @@ import (
 // imagesOf returns the sandbox's images by container: those recorded at its release, before the idle image was put back, else
 // those of the Pod.
 func imagesOf(pod *corev1.Pod) map[string]string {
-	if at := parseImages(pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey]); at != nil {
+	if at := parseStringMap(pod.Annotations[v1alpha1.SandboxRunningImagesAnnotationKey]); at != nil {
 		return at
 	}
 	return specImages(pod)

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,10 +82,7 @@ func starting(pod *corev1.Pod) Diagnosis {
 func unready(pod *corev1.Pod) Diagnosis {
 	if Finished(pod) {
 		end := podEnd(pod)
-		if end.Reason == "" {
-			end.Reason = "PodFinished"
-		}
-		return Diagnosis{end.Reason, end.Message}
+		return Diagnosis{cmp.Or(end.Reason, "PodFinished"), end.Message}
 	}
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

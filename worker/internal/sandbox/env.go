@@ -3,6 +3,8 @@
 package sandbox
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,10 +14,7 @@ import (
 // EnvOf returns the Env under which a Pod's sandbox is reported. Pods of a pool without an Env lack the label, and so do Pods
 // from before their pool's adoption; both are reported under the pool's name.
 func EnvOf(pod *corev1.Pod) string {
-	if env := pod.Labels[v1alpha1.LabelEnv]; env != "" {
-		return env
-	}
-	return pod.Labels[v1alpha1.SandboxPoolLabelKey]
+	return cmp.Or(pod.Labels[v1alpha1.LabelEnv], pod.Labels[v1alpha1.SandboxPoolLabelKey])
 }
 
 // EnvOfPool returns the Env under which a pool is reported.

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ func Runs(pod *corev1.Pod, image string) bool {
 		return false
 	}
 	cs := mainStatus(pod)
-	if cs == nil || cs.State.Running == nil || !cs.Ready || cs.ContainerID == "" {
+	if !runsReady(cs) || cs.ContainerID == "" {
 		return false
 	}
 	return pod.Generation == unchangedGeneration || reports(cs, image)
@@ -56,6 +57,11 @@ func mainStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
+// runsReady reports whether a container runs and is ready; cs is nil if its kubelet has reported none.
+func runsReady(cs *corev1.ContainerStatus) bool {
+	return cs != nil && cs.State.Running != nil && cs.Ready
+}
+
 // SameImage compares two image references as a container runtime does.
 func SameImage(a, b string) bool {
 	return a != "" && (a == b || canonicalImage(a) == canonicalImage(b))
@@ -84,8 +90,5 @@ func canonicalImage(ref string) string {
 	if digest != "" {
 		return name + "@" + digest
 	}
-	if tag == "" {
-		tag = "latest"
-	}
-	return name + ":" + tag
+	return name + ":" + cmp.Or(tag, "latest")
 }

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,7 +76,7 @@ func observeKept(pod *corev1.Pod, cs *corev1.ContainerStatus) Observation {
 	switch {
 	case o.Progress == Ending:
 		o.Progress = Over
-	case o.Progress == Up && (cs == nil || cs.State.Running == nil || !cs.Ready):
+	case o.Progress == Up && !runsReady(cs):
 		return waits("NotReady", "its container is not ready")
 	}
 	return o
@@ -156,15 +157,10 @@ func containerEnd(t *corev1.ContainerStateTerminated) End {
 	if code == 0 {
 		return End{StopReason: v1alpha1.SandboxStopReasonCompleted, ExitCode: &code}
 	}
-	reason := t.Reason
-	if reason == "" {
-		reason = "Error"
+	return End{
+		StopReason: v1alpha1.SandboxStopReasonFailed, Reason: cmp.Or(t.Reason, "Error"),
+		Message: cmp.Or(t.Message, fmt.Sprintf("the container ended with exit code %d", code)), ExitCode: &code,
 	}
-	message := t.Message
-	if message == "" {
-		message = fmt.Sprintf("the container ended with exit code %d", code)
-	}
-	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: message, ExitCode: &code}
 }
 
 // nodeEnded is the reason for a Pod that its node ended without giving a reason.
@@ -190,9 +186,7 @@ func podEnd(pod *corev1.Pod) End {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return End{StopReason: v1alpha1.SandboxStopReasonCompleted}
 	}
-	reason := pod.Status.Reason
-	if reason == "" {
-		reason = "PodFailed"
+	return End{
+		StopReason: v1alpha1.SandboxStopReasonFailed, Reason: cmp.Or(pod.Status.Reason, "PodFailed"), Message: pod.Status.Message,
 	}
-	return End{StopReason: v1alpha1.SandboxStopReasonFailed, Reason: reason, Message: pod.Status.Message}
 }

@@ -47,9 +47,6 @@ func parseExitCode(v string) *int32 {
 	return &code
 }
 
-// parseImages parses a JSON map of container to image.
-func parseImages(v string) map[string]string { return parseStringMap(v) }
-
 // parseStringMap parses a JSON object of strings. It returns nil for anything else.
 func parseStringMap(v string) map[string]string {
 	if v == "" {

@@ -5,7 +5,6 @@ package sandbox
 import (
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -164,5 +163,3 @@ func (p *patch) testSandbox(pod *corev1.Pod) {
 func (p *patch) setPhase(phase Phase) { p.setLabel(v1alpha1.SandboxPhaseLabelKey, string(phase)) }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
-
-func joinKeys(keys []string) string { return strings.Join(keys, ",") }

@@ -95,7 +95,7 @@ func Ready(pod *corev1.Pod) Readiness {
 		return NotRunning
 	case pod.Status.ObservedGeneration != 0 && pod.Status.ObservedGeneration < pod.Generation:
 		return NotObserved
-	case cs == nil || cs.State.Running == nil || !cs.Ready:
+	case !runsReady(cs):
 		return ContainerUnready
 	case pod.Status.PodIP == "":
 		return NoAddress

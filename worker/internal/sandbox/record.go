@@ -101,11 +101,8 @@ func lostPod(pod *corev1.Pod) End {
 
 // disruption returns the DisruptionTarget condition of a Pod that is being disrupted from outside, else nil.
 func disruption(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason != "" {
-			return c
-		}
+	if c := trueCondition(pod, corev1.DisruptionTarget); c != nil && c.Reason != "" {
+		return c
 	}
 	return nil
 }

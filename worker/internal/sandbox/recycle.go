@@ -112,7 +112,7 @@ func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
 		return false
 	}
 	cs := mainStatus(pod)
-	return cs != nil && cs.State.Running != nil && cs.Ready && cs.ContainerID != "" &&
+	return runsReady(cs) && cs.ContainerID != "" &&
 		cs.ContainerID != pod.Annotations[v1alpha1.SandboxContainerIDAnnotationKey] &&
 		reports(cs, IdleImage(pool))
 }

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,17 +123,14 @@ func Read(pod *corev1.Pod) State {
 		s.Incarnation = n
 	}
 	if len(pod.Spec.Containers) > 0 {
-		s.RunningImage = parseImages(a[v1alpha1.SandboxRunningImagesAnnotationKey])[pod.Spec.Containers[0].Name]
+		s.RunningImage = parseStringMap(a[v1alpha1.SandboxRunningImagesAnnotationKey])[pod.Spec.Containers[0].Name]
 	}
 	return s
 }
 
 // IdleImage returns the image of a pool's idle Pods.
 func IdleImage(pool *v1alpha1.SandboxPoolSpec) string {
-	if pool.IdleImage != "" {
-		return pool.IdleImage
-	}
-	return DefaultImage(pool)
+	return cmp.Or(pool.IdleImage, DefaultImage(pool))
 }
 
 // DefaultImage returns the image for a claim without one.

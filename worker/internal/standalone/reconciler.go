@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -180,14 +181,10 @@ func operations(doc *unstructured.Unstructured, add map[string]any, tmpl *podtem
 	return append(ops, patch.Add("/metadata/labels", labels), patch.Add("/metadata/annotations", annotations))
 }
 
-// under returns the keys of more that have lacks.
+// under returns the entries of have, and those of more that have lacks.
 func under(have, more map[string]string) map[string]string {
 	out := map[string]string{}
-	for key, value := range more {
-		out[key] = value
-	}
-	for key, value := range have {
-		out[key] = value
-	}
+	maps.Copy(out, more)
+	maps.Copy(out, have)
 	return out
 }
