@@ -6,9 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
 )
 
 // allottedKey of stateConfigMap stores whether the hub divides maxReplicas over clusters. A leader that starts while such a hub is away
@@ -37,18 +34,10 @@ func (a *Agent) loadAllotted(ctx context.Context) (err error) {
 }
 
 func (s incarnations) keepAllotted(ctx context.Context, on bool) error {
-	err := retry.OnError(retry.DefaultRetry, raced, func() error {
-		state := &corev1.ConfigMap{}
-		if err := s.reader.Get(ctx, s.name, state); err != nil {
-			return err
+	err := s.change(ctx, func(data map[string]string) {
+		if data[allottedKey] = strconv.FormatBool(on); !on {
+			delete(data, allottedKey)
 		}
-		if state.Data == nil {
-			state.Data = map[string]string{}
-		}
-		if state.Data[allottedKey] = strconv.FormatBool(on); !on {
-			delete(state.Data, allottedKey)
-		}
-		return s.client.Update(ctx, state)
 	})
 	if err != nil {
 		return fmt.Errorf("storing whether the hub divides maxReplicas: %w", err)
@@ -57,8 +46,8 @@ func (s incarnations) keepAllotted(ctx context.Context, on bool) error {
 }
 
 func (s incarnations) loadAllotted(ctx context.Context) (bool, error) {
-	state := &corev1.ConfigMap{}
-	if err := s.reader.Get(ctx, s.name, state); err != nil {
+	state, err := s.get(ctx)
+	if err != nil {
 		return false, fmt.Errorf("reading whether the hub divides maxReplicas: %w", err)
 	}
 	return state.Data[allottedKey] == strconv.FormatBool(true), nil

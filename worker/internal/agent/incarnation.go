@@ -52,9 +52,32 @@ func (s incarnations) next(ctx context.Context, floor uint64) (uint64, error) {
 
 func raced(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
+// get reads the state.
+func (s incarnations) get(ctx context.Context) (*corev1.ConfigMap, error) {
 	state := &corev1.ConfigMap{}
-	err := s.reader.Get(ctx, s.name, state)
+	if err := s.reader.Get(ctx, s.name, state); err != nil {
+		return nil, err
+	}
+	if state.Data == nil {
+		state.Data = map[string]string{}
+	}
+	return state, nil
+}
+
+// change changes the state, which exists since the first call of next.
+func (s incarnations) change(ctx context.Context, edit func(data map[string]string)) error {
+	return retry.OnError(retry.DefaultRetry, raced, func() error {
+		state, err := s.get(ctx)
+		if err != nil {
+			return err
+		}
+		edit(state.Data)
+		return s.client.Update(ctx, state)
+	})
+}
+
+func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
+	state, err := s.get(ctx)
 	if apierrors.IsNotFound(err) {
 		n := floor + 1
 		state = &corev1.ConfigMap{
@@ -71,9 +94,6 @@ func (s incarnations) raise(ctx context.Context, floor uint64) (uint64, error) {
 		return 0, fmt.Errorf("%w: ConfigMap %s: %w", errCorruptState, s.name, err)
 	}
 	n := max(persisted, floor) + 1
-	if state.Data == nil {
-		state.Data = map[string]string{}
-	}
 	state.Data[incarnationKey] = strconv.FormatUint(n, 10)
 	return n, s.client.Update(ctx, state) // with the resourceVersion that was read
 }

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
-
 	federationv1 "navix.sh/atoll/api/federation/v1"
 )
 
@@ -60,17 +57,8 @@ func (a *Agent) keepLedger(ctx context.Context) error {
 }
 
 func (s incarnations) keepLedger(ctx context.Context, mark *federationv1.LedgerMark) error {
-	err := retry.OnError(retry.DefaultRetry, raced, func() error {
-		state := &corev1.ConfigMap{}
-		if err := s.reader.Get(ctx, s.name, state); err != nil {
-			return err
-		}
-		if state.Data == nil {
-			state.Data = map[string]string{}
-		}
-		state.Data[ledgerKey] = formatLedger(mark)
-		state.Data[commitsKey] = formatCommits(mark)
-		return s.client.Update(ctx, state)
+	err := s.change(ctx, func(data map[string]string) {
+		data[ledgerKey], data[commitsKey] = formatLedger(mark), formatCommits(mark)
 	})
 	if err != nil {
 		return fmt.Errorf("storing the mark of the hub's ledger: %w", err)
@@ -80,8 +68,8 @@ func (s incarnations) keepLedger(ctx context.Context, mark *federationv1.LedgerM
 
 // loadLedger returns the stored mark, or nil if there is no readable one.
 func (s incarnations) loadLedger(ctx context.Context) (*federationv1.LedgerMark, error) {
-	state := &corev1.ConfigMap{}
-	if err := s.reader.Get(ctx, s.name, state); err != nil {
+	state, err := s.get(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("reading the mark of the hub's ledger: %w", err)
 	}
 	return withCommits(parseLedger(state.Data[ledgerKey]), state.Data[commitsKey]), nil
