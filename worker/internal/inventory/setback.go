@@ -106,17 +106,24 @@ func (i *Inventory) watchPods(ctx context.Context) {
 		var sights []sight
 		i.View(func(v *View) { sights = v.toLookAt() })
 		for _, seen := range sights {
-			live, err := i.opts.Client.Read(ctx, seen.pod)
-			switch {
-			case err == nil:
-				i.lookedAt(seen, live)
-			case apierrors.IsNotFound(err):
-				i.lookedAt(seen, nil)
-			default:
+			if i.look(ctx, seen) != nil {
 				pause = lookHurry
 			}
 		}
 	}
+}
+
+// look compares a Pod with a live read of it.
+func (i *Inventory) look(ctx context.Context, seen sight) error {
+	live, err := i.opts.Client.Read(ctx, seen.pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		live = nil
+	case err != nil:
+		return err
+	}
+	i.lookedAt(seen, live)
+	return nil
 }
 
 // toLookAt returns the Pod that changed last, and those whose events lag. The live reads are compared with the versions seen before,

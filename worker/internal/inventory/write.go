@@ -113,13 +113,8 @@ func (i *Inventory) changedNothing(ctx context.Context, written *corev1.Pod) (bo
 	if !fresh {
 		return false, nil
 	}
-	live, err := i.opts.Client.Read(ctx, last.pod)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := i.look(ctx, last); err != nil {
 		return false, err
 	}
-	if err != nil {
-		live = nil
-	}
-	i.lookedAt(last, live)
 	return !i.wasSetBack(), nil
 }
