@@ -196,9 +196,7 @@ func (l locked) withdraw(hash string, attempt int32) error {
 	}
 	o.queue.remove(&o.waiter)
 	o.refused <- l.turnAway(o.queue, withdrawn)
-	if p := l.Pool(o.queue.pool); p != nil {
-		l.Touch(p)
-	}
+	l.touch(o.queue)
 	return nil
 }
 

@@ -112,6 +112,11 @@ func (l locked) call(o *op, more int) {
 
 func (l locked) count(q *queue, calls int) {
 	q.claiming += int32(calls)
+	l.touch(q)
+}
+
+// touch has the numbers of a queue's pool announced.
+func (l locked) touch(q *queue) {
 	if p := l.Pool(q.pool); p != nil {
 		l.Touch(p)
 	}
@@ -167,9 +172,7 @@ func (l locked) stopWaiting(o *op, hold *inventory.Hold, why admission) (*invent
 	if hold != nil {
 		l.Return(hold)
 	}
-	if p := l.Pool(o.queue.pool); p != nil {
-		l.Touch(p)
-	}
+	l.touch(o.queue)
 	if unwanted {
 		why = canceled
 	}
