@@ -142,22 +142,22 @@ func (s *Service) sendChanges(ctx context.Context, ids []string, send func(*fede
 			}
 		})
 		for _, id := range some {
-			sandbox, gone := shown[id], false
-			if sandbox == nil {
-				gone = true
-				record, err := s.Recorded(ctx, id)
-				if sandbox = record; err != nil || sandbox == nil {
+			sandbox := shown[id]
+			gone := sandbox == nil
+			if gone {
+				if sandbox, _ = s.Recorded(ctx, id); sandbox == nil { // unknown, or its record cannot be read
 					sandbox = &sandboxv1.Sandbox{Id: id}
 				}
 			}
 			gone = gone || sandbox.GetPhase() == sandboxv1.Phase_ENDED
-			if n := proto.Size(sandbox); size > 0 && size+n > maxListBytes {
+			n := proto.Size(sandbox)
+			if size > 0 && size+n > maxListBytes {
 				if err := send(out); err != nil {
 					return err
 				}
 				out, size = &federationv1.SandboxChanges{}, 0
 			}
-			size += proto.Size(sandbox)
+			size += n
 			if gone {
 				out.Gone = append(out.Gone, sandbox)
 			} else {
