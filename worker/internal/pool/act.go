@@ -69,7 +69,7 @@ func (r *Reconciler) perform(ctx context.Context, key types.NamespacedName, s *s
 		outcome = outcomeError
 		err = fmt.Errorf("%s of pod %s (%s): %w", a.Verb, a.Pod.Name, a.Reason, err)
 	default:
-		r.reportAction(ctx, s, a)
+		r.reportAction(s, a)
 	}
 	r.metrics.actions.WithLabelValues(string(a.Verb), string(a.Reason), outcome).Inc()
 	return err

@@ -302,7 +302,7 @@ func shrink(s *snapshot, idle []*corev1.Pod, surplus int, d *decision) scaleReas
 	}
 	var marked, free []*corev1.Pod
 	for _, pod := range idle {
-		if marking(pod) != "" {
+		if sandbox.MarkedAt(pod) != "" {
 			marked = append(marked, pod)
 		} else {
 			free = append(free, pod)

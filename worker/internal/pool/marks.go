@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"navix.sh/atoll/worker/internal/sandbox"
 )
 
 const (
@@ -52,7 +54,7 @@ func marksItself(s *snapshot, d *decision) bool {
 // marks stay that long.
 func unmark(s *snapshot, pods []*corev1.Pod, d *decision) {
 	for _, pod := range pods {
-		if marking(pod) == "" || s.Stale[pod.UID] {
+		if sandbox.MarkedAt(pod) == "" || s.Stale[pod.UID] {
 			continue
 		}
 		why := reasonReplicasRaised

@@ -199,15 +199,15 @@ func TestTimeoutsAreTold(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
+	r.reportAction(s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	want("reset", "Normal IdleTimeout sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.reportAction(t.Context(), s, action{Verb: verbDelete, Reason: reasonNotRecyclable, Pod: stopping("MaxLifetime")})
+	r.reportAction(s, action{Verb: verbDelete, Reason: reasonNotRecyclable, Pod: stopping("MaxLifetime")})
 	want("replaced", "Normal MaxLifetime sandbox 01-east on pod p-1 was released: no activity for 1m0s")
-	r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("")})
-	r.reportAction(t.Context(), s, action{Verb: verbDelete, Reason: reasonOutdated, Pod: idlePodOf("idle")})
+	r.reportAction(s, action{Verb: verbRecycle, Pod: stopping("")})
+	r.reportAction(s, action{Verb: verbDelete, Reason: reasonOutdated, Pod: idlePodOf("idle")})
 	want("released, and an idle one replaced")
 	for range 100 {
-		r.reportAction(t.Context(), s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
+		r.reportAction(s, action{Verb: verbRecycle, Pod: stopping("IdleTimeout")})
 	}
 	if n := len(recorded(recorder)); n != noticeBurst-1 {
 		t.Errorf("%d Events of 100 timeouts at once", n)

@@ -199,10 +199,10 @@ func TestPatchesApply(t *testing.T) {
 		moved func(*corev1.Pod)
 	}{
 		"mark": {make: func() ([]byte, error) { return sandbox.MarkPatch(seen, time.Unix(0, 0)), nil }, pod: seen,
-			check: func(p *corev1.Pod) bool { return marking(p) == "1970-01-01T00:00:00Z" },
+			check: func(p *corev1.Pod) bool { return sandbox.MarkedAt(p) == "1970-01-01T00:00:00Z" },
 			moved: func(p *corev1.Pod) { p.Labels[v1alpha1.SandboxPhaseLabelKey] = "running" }},
 		"unmark": {make: func() ([]byte, error) { return sandbox.UnmarkPatch(seen), nil }, pod: seen,
-			check: func(p *corev1.Pod) bool { return marking(p) == "" },
+			check: func(p *corev1.Pod) bool { return sandbox.MarkedAt(p) == "" },
 			moved: func(p *corev1.Pod) { p.DeletionTimestamp = dying.DeletionTimestamp }},
 		"protect": {make: func() ([]byte, error) { return protectPatch(bare, pool) }, pod: bare,
 			check: func(p *corev1.Pod) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -25,7 +26,7 @@ var _ handler.EventHandler = podHandler{}
 
 // Create implements handler.EventHandler.
 func (h podHandler) Create(_ context.Context, e event.CreateEvent, q controllers.Queue) {
-	h.seen(e.Object, q)
+	h.enqueue(e.Object, q, h.seen)
 }
 
 // Update implements handler.EventHandler.
@@ -33,14 +34,14 @@ func (h podHandler) Update(_ context.Context, e event.UpdateEvent, q controllers
 	// A Pod whose pool label was edited manually enqueues its former pool as well.
 	if before, ok := e.ObjectOld.(*corev1.Pod); ok {
 		if after, ok := e.ObjectNew.(*corev1.Pod); ok && sandbox.PoolOf(before) != sandbox.PoolOf(after) {
-			h.gone(before, q)
+			h.enqueue(before, q, h.gone)
 		}
 	}
 	if onlyCounts(e.ObjectOld, e.ObjectNew) {
 		q.AddAfter(reconcile.Request{NamespacedName: sandbox.PoolOf(e.ObjectNew.(*corev1.Pod))}, countDelay)
 		return
 	}
-	h.seen(e.ObjectNew, q)
+	h.enqueue(e.ObjectNew, q, h.seen)
 }
 
 // countDelay is how long the pool's counts may lag. Claims come in bursts and compete with reconciles for the same processors. A pool's
@@ -64,13 +65,14 @@ func onlyCounts(before, after client.Object) bool {
 
 // Delete implements handler.EventHandler.
 func (h podHandler) Delete(_ context.Context, e event.DeleteEvent, q controllers.Queue) {
-	h.gone(e.Object, q)
+	h.enqueue(e.Object, q, h.gone)
 }
 
 // Generic implements handler.EventHandler; nothing sends generic events.
 func (h podHandler) Generic(context.Context, event.GenericEvent, controllers.Queue) {}
 
-func (h podHandler) seen(obj client.Object, q controllers.Queue) {
+// enqueue passes a Pod and its pool to expect, and enqueues the pool.
+func (podHandler) enqueue(obj client.Object, q controllers.Queue, expect func(pool types.NamespacedName, pod *corev1.Pod)) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
@@ -79,22 +81,17 @@ func (h podHandler) seen(obj client.Object, q controllers.Queue) {
 	if pool.Name == "" {
 		return
 	}
+	expect(pool, pod)
+	q.Add(reconcile.Request{NamespacedName: pool})
+}
+
+func (h podHandler) seen(pool types.NamespacedName, pod *corev1.Pod) {
 	h.expectations.CreationSeen(pool, pod.Name)
 	if pod.DeletionTimestamp != nil {
 		h.expectations.DeletionSeen(pool, pod.UID)
 	}
-	q.Add(reconcile.Request{NamespacedName: pool})
 }
 
-func (h podHandler) gone(obj client.Object, q controllers.Queue) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
-	}
-	pool := sandbox.PoolOf(pod)
-	if pool.Name == "" {
-		return
-	}
+func (h podHandler) gone(pool types.NamespacedName, pod *corev1.Pod) {
 	h.expectations.PodGone(pool, pod.Name, pod.UID)
-	q.Add(reconcile.Request{NamespacedName: pool})
 }

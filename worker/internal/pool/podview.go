@@ -23,17 +23,12 @@ func stageOf(pod *corev1.Pod) string {
 		return string(phase) + "/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
 	case phase == sandbox.Running && sandbox.Observe(pod).Progress == sandbox.Ending:
 		return "ending/" + pod.Labels[v1alpha1.SandboxIDLabelKey]
-	case phase == sandbox.Idle && marking(pod) != "":
-		return "marked/" + marking(pod)
+	case phase == sandbox.Idle && sandbox.MarkedAt(pod) != "":
+		return "marked/" + sandbox.MarkedAt(pod)
 	case phase == sandbox.Idle && !ready(pod):
 		return "unready"
 	}
 	return ""
-}
-
-// marking returns when the Pod was marked for scale-down, or "" if it is not marked.
-func marking(pod *corev1.Pod) string {
-	return sandbox.MarkedAt(pod)
 }
 
 // holdsReplica reports whether the Pod counts towards replicas.

@@ -115,7 +115,7 @@ type writtenTime struct {
 func (w writtenTime) Now() time.Time { return w.times.Now() }
 
 // reportAction reports an action in metrics and Events.
-func (r *Reconciler) reportAction(_ context.Context, s *snapshot, a action) {
+func (r *Reconciler) reportAction(s *snapshot, a action) {
 	switch a.Verb {
 	case verbStart:
 		r.metrics.startSeconds.Observe(s.Ages[a.Pod.UID].Seconds())

@@ -57,7 +57,7 @@ func TestMarkedPodCanBeClaimed(t *testing.T) {
 	var marked corev1.Pod
 	w.Eventually("a mark", func() error {
 		for _, pod := range w.pods("p", sandbox.Idle) {
-			if marking(&pod) != "" {
+			if sandbox.MarkedAt(&pod) != "" {
 				marked = pod
 				return nil
 			}
@@ -69,8 +69,8 @@ func TestMarkedPodCanBeClaimed(t *testing.T) {
 		n := len(w.pods("p", ""))
 		return wait.If(n == 1, n)
 	})
-	if pod := w.pod(marked.Name); sandbox.PhaseOf(pod) != sandbox.Running || marking(pod) != "" || pod.DeletionTimestamp != nil {
-		t.Errorf("the claimed Pod is %s, marked %q, deleted %v", sandbox.PhaseOf(pod), marking(pod), pod.DeletionTimestamp)
+	if pod := w.pod(marked.Name); sandbox.PhaseOf(pod) != sandbox.Running || sandbox.MarkedAt(pod) != "" || pod.DeletionTimestamp != nil {
+		t.Errorf("the claimed Pod is %s, marked %q, deleted %v", sandbox.PhaseOf(pod), sandbox.MarkedAt(pod), pod.DeletionTimestamp)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestMarksGoWhenReplicasRise(t *testing.T) {
 	awaitMarks := func(want int) {
 		t.Helper()
 		w.Eventually(fmt.Sprintf("%d marks", want), func() error {
-			marked := slices.DeleteFunc(w.pods("p", sandbox.Idle), func(p corev1.Pod) bool { return marking(&p) == "" })
+			marked := slices.DeleteFunc(w.pods("p", sandbox.Idle), func(p corev1.Pod) bool { return sandbox.MarkedAt(&p) == "" })
 			return wait.If(len(marked) == want, len(marked))
 		})
 	}
@@ -111,8 +111,8 @@ func TestDeleteLosesToAClaim(t *testing.T) {
 		t.Errorf("losing is no error: %v", err)
 	}
 	current := w.pod(pod.Name)
-	if current.DeletionTimestamp != nil || marking(current) != "" {
-		t.Errorf("the sandbox's Pod: deleted %v, marked %q", current.DeletionTimestamp, marking(current))
+	if current.DeletionTimestamp != nil || sandbox.MarkedAt(current) != "" {
+		t.Errorf("the sandbox's Pod: deleted %v, marked %q", current.DeletionTimestamp, sandbox.MarkedAt(current))
 	}
 	if !w.expectations.Settled(w.Key("p")) {
 		t.Error("a delete that was refused is still waited for")
