@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"navix.sh/atoll/pkg/link"
 	"navix.sh/atoll/pkg/reach"
@@ -136,5 +135,3 @@ func (w *assembly) catalogWriter() (agent.Catalog, error) {
 	return catalog.New(catalog.Options{ClusterID: w.clusterID, Config: cfg, Namespaces: w.namespaces, Leads: w.lock.Held,
 		Time: w.serverTime, Log: w.log.WithName("catalog")})
 }
-
-func duration(d time.Duration) *time.Duration { return &d }

@@ -42,9 +42,9 @@ func newManager(cfg *rest.Config, namespaces []string, lock *lease.Lock, log log
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       duration(leaseDuration),
-		RenewDeadline:                       duration(renewDeadline),
-		RetryPeriod:                         duration(retryPeriod),
+		LeaseDuration:                       new(leaseDuration),
+		RenewDeadline:                       new(renewDeadline),
+		RetryPeriod:                         new(retryPeriod),
 		Cache:                               cache.Options{ByObject: sandboxcache.ByObject(), DefaultNamespaces: cached(namespaces)},
 		NewCache: func(cfg *rest.Config, opts cache.Options) (cache.Cache, error) {
 			inner, err := cache.New(cfg, opts)

@@ -89,7 +89,7 @@ func probeServers(
 			return nil, fmt.Errorf("listening for --%s-listen: %w", s.name, err)
 		}
 		server, bounded := serve.PlainServer(lis, s.handler)
-		servers = append(servers, &manager.Server{Name: s.name, Server: server, Listener: bounded, ShutdownTimeout: duration(probeDrain)})
+		servers = append(servers, &manager.Server{Name: s.name, Server: server, Listener: bounded, ShutdownTimeout: new(probeDrain)})
 	}
 	return servers, nil
 }
