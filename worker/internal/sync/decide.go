@@ -225,7 +225,7 @@ func collapse(entries []entry, group func(*member) string) []entry {
 		totals := map[string]*member{}
 		for i := range e.ObservedMembers {
 			m := &e.ObservedMembers[i]
-			name := totalName(group(m))
+			name := totalPrefix + group(m)
 			if totals[name] == nil {
 				totals[name] = &member{Name: name, ScalingGroup: group(m)}
 			}

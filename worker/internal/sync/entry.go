@@ -106,8 +106,6 @@ func stateOf(s segment.State) v1alpha1.ObservedMemberState {
 	}
 }
 
-func totalName(group string) string { return totalPrefix + group }
-
 // serving orders states from worst to best. A total has the best state of its members.
 var serving = []v1alpha1.ObservedMemberState{
 	"", v1alpha1.ObservedMemberStateMissing, v1alpha1.ObservedMemberStateInconsistent,

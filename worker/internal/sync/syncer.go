@@ -380,14 +380,8 @@ func (s *Syncer) forgetAbsent(now time.Time) {
 
 // sameForeign reports whether two states of an Env agree in the fields that atoll-sync owns.
 func sameForeign(a, b *v1alpha1.SandboxEnv, local string) bool {
-	x, y := presentEntries(a, local), presentEntries(b, local)
-	if len(x) != len(y) {
+	if !slices.EqualFunc(presentEntries(a, local), presentEntries(b, local), entry.same) {
 		return false
-	}
-	for i := range x {
-		if !x[i].same(y[i]) {
-			return false
-		}
 	}
 	p := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
 	q := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.SandboxEnvConditionFederated)
