@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clip truncates and flattens texts in errors, Events and conditions, because texts from a caller, a kubelet or an API server may
-// have megabytes.
+// Package clip truncates and flattens texts and lists in errors, Events and conditions, because texts from a caller, a kubelet or an API
+// server may have megabytes.
 package clip
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -25,4 +26,12 @@ func Text(text string, most int) string {
 		text = text[:cut] + dots
 	}
 	return strings.ToValidUTF8(text, string(utf8.RuneError))
+}
+
+// Names joins names by commas. It includes at most `most` of them, and counts the others.
+func Names(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -32,3 +32,12 @@ func TestLine(t *testing.T) {
 		}
 	}
 }
+
+func TestNames(t *testing.T) {
+	all := []string{"a", "b", "c", "d"}
+	for n, want := range []string{"", "a", "a, b", "a, b and 1 more", "a, b and 2 more"} {
+		if got := Names(all[:n], 2); got != want {
+			t.Errorf("%d names are %q, want %q", n, got, want)
+		}
+	}
+}

@@ -3,9 +3,7 @@
 package allowed
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -38,15 +36,11 @@ func Port(pod *corev1.PodSpec) *problem.Error {
 
 // list names the first few, each once.
 func list(names []string) string {
-	const most = 20
 	var named []string
 	for _, name := range names {
 		if name != "" && !slices.Contains(named, name) {
 			named = append(named, clip.Text(name, 200))
 		}
 	}
-	if len(named) > most {
-		return strings.Join(named[:most], ", ") + fmt.Sprintf(" and %d more", len(named)-most)
-	}
-	return strings.Join(named, ", ")
+	return clip.Names(named, 20)
 }

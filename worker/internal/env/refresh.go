@@ -3,12 +3,12 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +19,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/rollout"
 	"navix.sh/atoll/pkg/wallclock"
@@ -201,16 +202,7 @@ func (r *Reconciler) noEnv(ctx context.Context, name types.NamespacedName) error
 }
 
 // listed formats a list for a message.
-func listed(names []string) string {
-	const most = 20
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > most:
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
-	}
-	return strings.Join(names, ", ")
-}
+func listed(names []string) string { return cmp.Or(clip.Names(names, 20), "none") }
 
 // decideRefresh returns the plan of a refresh. Members that cannot be rendered stay as they are. It depends on its arguments alone.
 func decideRefresh(o *observation, request refreshRequest) (*plan, error) {

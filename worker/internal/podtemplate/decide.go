@@ -3,7 +3,6 @@
 package podtemplate
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,10 +106,5 @@ func usage(s *snapshot) string {
 
 // list names the first few, in order, and counts the others.
 func list(names []string) string {
-	names = slices.Clone(names)
-	slices.SortFunc(names, cmp.Compare[string])
-	if len(names) > named {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:named], ", "), len(names)-named)
-	}
-	return strings.Join(names, ", ")
+	return clip.Names(slices.Sorted(slices.Values(names)), named)
 }

@@ -4,7 +4,6 @@ package sync
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"navix.sh/atoll/api/v1alpha1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 // maxNamed bounds how many clusters a message names.
@@ -195,16 +195,7 @@ func clusterNames(entries []entry) string {
 	return list(ids)
 }
 
-func list(ids []string) string {
-	switch {
-	case len(ids) == 0:
-		return "none"
-	case len(ids) > maxNamed:
-		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxNamed], ", "), len(ids)-maxNamed)
-	default:
-		return strings.Join(ids, ", ")
-	}
-}
+func list(ids []string) string { return cmp.Or(clip.Names(ids, maxNamed), "none") }
 
 // fit collapses entries that are too large for an Env: first to one total per scaling group, then to one total per cluster.
 func fit(entries []entry) (fitting []entry, collapsed bool) {
