@@ -25,9 +25,9 @@ func Interfered(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.Env
 
 // setByOther reports whether another writer last wrote the member's spec.replicas.
 func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
+	path := replicasPath(clusterID, member.Name)
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
-		path := append(memberPath(clusterID, member.Name), "f:spec", "f:replicas")
 		if entry.Manager != controllers.FieldManager && owning(entry, path...) {
 			return true
 		}
@@ -39,9 +39,9 @@ func setByOther(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.Env
 // spec as well. Such a writer may do so as often as it likes. Server-side apply is excluded, because it reports the conflict to its user,
 // who has forced it.
 func applied(env *v1alpha1.SandboxEnv, clusterID string, member *v1alpha1.EnvClusterMember) bool {
+	path := replicasPath(clusterID, member.Name)
 	for i := range env.ManagedFields {
 		entry := &env.ManagedFields[i]
-		path := append(memberPath(clusterID, member.Name), "f:spec", "f:replicas")
 		if entry.Manager != controllers.FieldManager && entry.Operation == metav1.ManagedFieldsOperationUpdate &&
 			owning(entry, path...) && owning(entry, "f:spec", "f:templateRef") {
 			return true
@@ -66,11 +66,11 @@ func PoolSetByUs(pool *v1alpha1.SandboxPool) bool {
 	return ours
 }
 
-// memberPath is a member's path in a set of managed fields. The list keys are JSON, as the API server writes them.
-func memberPath(clusterID, member string) []string {
+// replicasPath is the path of a member's spec.replicas in a set of managed fields. The list keys are JSON, as the API server writes them.
+func replicasPath(clusterID, member string) []string {
 	return []string{
 		"f:spec", "f:clusters", fmt.Sprintf(`k:{"clusterID":%q}`, clusterID),
-		"f:members", fmt.Sprintf(`k:{"name":%q}`, member),
+		"f:members", fmt.Sprintf(`k:{"name":%q}`, member), "f:spec", "f:replicas",
 	}
 }
 
