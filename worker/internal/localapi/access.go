@@ -126,10 +126,8 @@ func (g *Gate) checkSandbox(ctx context.Context, who *access.Identity, m access.
 
 // find returns a sandbox, from the leader if that is another replica.
 func (g *Gate) find(ctx context.Context, id string) (*sandboxv1.Sandbox, error) {
-	if g.api.opts.Elsewhere != nil {
-		if leader := g.api.opts.Elsewhere(); leader != nil {
-			return sandboxv1.NewSandboxesClient(leader).GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
-		}
+	if leader := g.api.opts.leader(); leader != nil {
+		return sandboxv1.NewSandboxesClient(leader).GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: id})
 	}
 	return g.api.opts.Sandboxes.Get(ctx, id)
 }

@@ -20,13 +20,18 @@ import (
 	"navix.sh/atoll/pkg/telemetry"
 )
 
+// leader returns a connection to the leader if that is another replica, else nil.
+func (o *Options) leader() grpc.ClientConnInterface {
+	if o.Elsewhere == nil {
+		return nil
+	}
+	return o.Elsewhere()
+}
+
 // forward forwards a call to the leader. If the response is lost with the leader's connection, the error is UNAVAILABLE, as for a caller of
 // the leader itself.
 func (a *API) forward(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if a.opts.Elsewhere == nil {
-		return handler(ctx, req)
-	}
-	leader := a.opts.Elsewhere()
+	leader := a.opts.leader()
 	if leader == nil {
 		return handler(ctx, req)
 	}
@@ -74,14 +79,10 @@ func (a *API) Register(server grpc.ServiceRegistrar) {
 
 // reaches returns the opener for callers' conversations. It goes through the leader if that is another replica.
 func (a *API) reaches() reach.Opener {
-	switch {
-	case a.opts.Reach == nil:
+	if a.opts.Reach == nil {
 		return nil
-	case a.opts.Elsewhere == nil:
-		return local{a.opts.Reach}
-	default:
-		return local{through{a.opts}}
 	}
+	return local{through{&a.opts}}
 }
 
 // local sets the caller of conversations: a caller of this machine, which shows no credentials.
@@ -96,10 +97,10 @@ func (l local) Open(ctx context.Context, id string, what *federationv1.ReachCall
 	return l.Opener.Open(ctx, id, what)
 }
 
-type through struct{ opts Options }
+type through struct{ opts *Options }
 
 func (t through) Open(ctx context.Context, id string, what *federationv1.ReachCall) (reach.Tunnel, error) {
-	leader := t.opts.Elsewhere()
+	leader := t.opts.leader()
 	if leader == nil {
 		return t.opts.Reach.Open(ctx, id, what)
 	}

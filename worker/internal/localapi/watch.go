@@ -51,11 +51,8 @@ func (o own) LastKnown(string, watch.Scope) []watch.Known { return nil }
 
 // forwardWatch forwards a watch to the leader.
 func (a *API) forwardWatch(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if a.opts.Elsewhere == nil || info.FullMethod != sandboxv1.Sandboxes_WatchSandboxes_FullMethodName {
-		return handler(srv, stream)
-	}
-	leader := a.opts.Elsewhere()
-	if leader == nil {
+	leader := a.opts.leader()
+	if leader == nil || info.FullMethod != sandboxv1.Sandboxes_WatchSandboxes_FullMethodName {
 		return handler(srv, stream)
 	}
 	request := &sandboxv1.WatchSandboxesRequest{}
