@@ -133,10 +133,8 @@ func (r *Reconciler) gather(ctx context.Context, obj *unstructured.Unstructured)
 
 // report applies the conditions if they changed.
 func (r *Reconciler) report(ctx context.Context, obj *unstructured.Unstructured, s *snapshot) error {
-	before := conditionsIn(obj)
-	after := slices.Clone(before)
 	// Leave conditions of other writers out of our document.
-	after = slices.DeleteFunc(after, func(c metav1.Condition) bool {
+	after := slices.DeleteFunc(conditionsIn(obj), func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.SandboxTemplateConditionAvailable && c.Type != v1alpha1.SandboxTemplateConditionDegraded
 	})
 	changed := false

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -48,10 +49,7 @@ func (r *Rooms) Switch(on bool) {
 	r.mu.Lock()
 	changed := r.holder.On() != on
 	r.holder.Switch(on)
-	envs := make([]types.NamespacedName, 0, len(r.observed))
-	for env := range r.observed {
-		envs = append(envs, env)
-	}
+	envs := slices.Collect(maps.Keys(r.observed))
 	listeners := r.listeners
 	r.mu.Unlock()
 	if changed {
@@ -212,11 +210,7 @@ func result(a allotpolicy.Reply, unknown []types.NamespacedName) *federationv1.A
 	for _, env := range unknown {
 		out.Unknown = append(out.Unknown, &federationv1.EnvKey{Namespace: env.Namespace, Name: env.Name})
 	}
-	keys := make([]allotpolicy.Key, 0, len(a.Holdings))
-	for k := range a.Holdings {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, allotpolicy.Compare)
+	keys := slices.SortedFunc(maps.Keys(a.Holdings), allotpolicy.Compare)
 	for _, k := range keys[:min(len(keys), MaxGroups)] {
 		h := a.Holdings[k]
 		out.Holdings = append(out.Holdings, &federationv1.Holding{

@@ -5,7 +5,6 @@ package snapshot
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,8 +18,7 @@ import (
 // wantedLabels returns the labels of a member's pool. Those that tie it to its Env are not in the snapshot: they follow the Env's
 // name and the member's current config.
 func wantedLabels(envName string, member *v1alpha1.EnvClusterMember) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, member.Metadata.Labels)
+	labels := merged(nil, member.Metadata.Labels)
 	labels[v1alpha1.LabelEnv] = envName
 	labels[v1alpha1.ManagedByLabelKey] = v1alpha1.ManagedBySandboxAPIServer
 	delete(labels, v1alpha1.LabelScalingGroup)
@@ -33,8 +31,7 @@ func wantedLabels(envName string, member *v1alpha1.EnvClusterMember) map[string]
 // wantedAnnotations returns the snapshot's annotations, and two that list the snapshot's keys on the pool. Others may put their own keys on
 // a pool, which must be neither removed nor taken into a snapshot.
 func wantedAnnotations(member *v1alpha1.EnvClusterMember) map[string]string {
-	annotations := map[string]string{}
-	maps.Copy(annotations, member.Metadata.Annotations)
+	annotations := merged(nil, member.Metadata.Annotations)
 	annotations[v1alpha1.SandboxManagedLabelKeysAnnotationKey] = keyList(member.Metadata.Labels)
 	annotations[v1alpha1.SandboxManagedAnnotationKeysAnnotationKey] = keyList(member.Metadata.Annotations)
 	return annotations

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -114,9 +115,7 @@ func consistent(pool *v1alpha1.SandboxPool, tmpl *podtemplate.Template) *patch.C
 // missing returns the template's fields that a pool lacks, if Pods can be created from both together.
 func missing(spec map[string]any, tmpl *podtemplate.Template) (map[string]any, error) {
 	add, together := map[string]any{}, map[string]any{}
-	for field, value := range spec {
-		together[field] = value
-	}
+	maps.Copy(together, spec)
 	for _, field := range podtemplate.Fields() {
 		own, err := given(field, spec[field])
 		if err != nil {
