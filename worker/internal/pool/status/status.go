@@ -74,7 +74,7 @@ const longestCause = 900
 func (c *Counts) replicas() int32 { return c.Idle + c.Starting + c.Running + c.Stopping }
 
 // foundByOthers are the condition types that Gaters may report. A condition that is no longer reported is removed.
-var foundByOthers = []string{v1alpha1.SandboxPoolConditionTemplateConsistent}
+var foundByOthers = []string{v1alpha1.SandboxPoolConditionTemplateConsistent, v1alpha1.SandboxPoolConditionNetworkPolicyApplied}
 
 // Write writes the counts, and the conditions of others, into the pool's status.
 func (c *Counts) Write(pool *v1alpha1.SandboxPool, found []patch.Condition, clk clock.PassiveClock) {

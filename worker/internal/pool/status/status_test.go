@@ -90,10 +90,12 @@ func TestSelectors(t *testing.T) {
 
 func TestWhatOthersFind(t *testing.T) {
 	pool := &v1alpha1.SandboxPool{}
-	const consistent = v1alpha1.SandboxPoolConditionTemplateConsistent
 	pool.Status.Conditions = []metav1.Condition{{Type: v1alpha1.SandboxPoolConditionAvailable}}
-	(&Counts{}).Write(pool, []patch.Condition{patch.False(consistent, v1alpha1.ReasonTemplateNotFound, "gone")}, clock.RealClock{})
-	if len(pool.Status.Conditions) != 4 {
+	(&Counts{}).Write(pool, []patch.Condition{
+		patch.False(v1alpha1.SandboxPoolConditionTemplateConsistent, v1alpha1.ReasonTemplateNotFound, "gone"),
+		patch.True(v1alpha1.SandboxPoolConditionNetworkPolicyApplied, v1alpha1.ReasonNetworkPolicyApplied, "Pods may connect to: nothing"),
+	}, clock.RealClock{})
+	if len(pool.Status.Conditions) != 5 {
 		t.Errorf("got %+v", pool.Status.Conditions)
 	}
 	(&Counts{}).Write(pool, nil, clock.RealClock{})
