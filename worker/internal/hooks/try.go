@@ -3,6 +3,7 @@
 package hooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,11 +76,7 @@ func (r *Runner) attempt(ctx context.Context, job *Job, s *Step) (known bool, er
 	}
 	switch {
 	case s.Exec != nil:
-		container := s.Exec.Container
-		if container == "" {
-			container = job.Main
-		}
-		err = r.opts.Exec.Exec(ctx, job.Pod, container, s.Exec.Command)
+		err = r.opts.Exec.Exec(ctx, job.Pod, cmp.Or(s.Exec.Container, job.Main), s.Exec.Command)
 	case s.HTTP != nil:
 		err = r.request(ctx, pod, s.HTTP)
 	default:
@@ -166,17 +164,14 @@ func (r *Runner) request(ctx context.Context, pod *corev1.Pod, h *hook.HTTP) err
 }
 
 func requestOf(ctx context.Context, address string, h *hook.HTTP) (*http.Request, error) {
-	method, path := h.Method, h.Path
+	method := h.Method
 	if method == "" {
 		method = http.MethodGet
 		if !h.Body.IsZero() {
 			method = http.MethodPost
 		}
 	}
-	if path == "" {
-		path = "/"
-	}
-	target, err := url.ParseRequestURI(path)
+	target, err := url.ParseRequestURI(cmp.Or(h.Path, "/"))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the path cannot be read", errHopeless)
 	}
@@ -229,11 +224,6 @@ func (s *Step) secrets() []string {
 			all = append(all, value.Text)
 		}
 	}
-	kept := all[:0]
-	for _, secret := range all {
-		if len(secret) > 3 { // a shorter one hides nothing, and removing it would break words
-			kept = append(kept, secret)
-		}
-	}
-	return kept
+	// A short one hides nothing, and removing it would break words.
+	return slices.DeleteFunc(all, func(secret string) bool { return len(secret) <= 3 })
 }
