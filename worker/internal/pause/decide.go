@@ -146,7 +146,7 @@ func Observe(pod *corev1.Pod) Observation {
 	}
 	o := Observation{Since: intent.Time()}
 	o.Reason, o.Message = resizing(pod)
-	reached := o.Reason == "" && observed(pod) && len(changes(pod, intent)) == 0 && reported(pod, intent)
+	reached := o.Reason == "" && Observed(pod) && len(changes(pod, intent)) == 0 && reported(pod, intent)
 	switch {
 	case reached && intent.Target == Paused:
 		o.State = IsPaused
@@ -163,11 +163,11 @@ func Observe(pod *corev1.Pod) Observation {
 // Settled reports whether no resize of the Pod is under way and the kubelet has seen its latest generation.
 func Settled(pod *corev1.Pod) bool {
 	reason, _ := resizing(pod)
-	return reason == "" && observed(pod)
+	return reason == "" && Observed(pod)
 }
 
-// observed reports whether the kubelet has seen the latest generation. It returns true if the kubelet reports no generations.
-func observed(pod *corev1.Pod) bool {
+// Observed reports whether the kubelet has seen the Pod's latest generation. It returns true if the kubelet reports no generations.
+func Observed(pod *corev1.Pod) bool {
 	return pod.Status.ObservedGeneration == 0 || pod.Status.ObservedGeneration >= pod.Generation
 }
 

@@ -93,7 +93,7 @@ func Ready(pod *corev1.Pod) Readiness {
 	switch {
 	case PhaseOf(pod) != Running || pod.DeletionTimestamp != nil:
 		return NotRunning
-	case pod.Status.ObservedGeneration != 0 && pod.Status.ObservedGeneration < pod.Generation:
+	case !pause.Observed(pod):
 		return NotObserved
 	case !runsReady(cs):
 		return ContainerUnready

@@ -105,10 +105,7 @@ func imageRestarts(pod *corev1.Pod, idle string) RecycleReason {
 // ResetDone reports whether a stopping Pod may become idle: it is still recyclable, and the kubelet reports, for the idle image,
 // a running and ready container that is not the tenant's.
 func ResetDone(pod *corev1.Pod, pool *v1alpha1.SandboxPoolSpec) bool {
-	if PhaseOf(pod) != Stopping || !Recyclable(pod, pool).Reset || ReadyCondition(pod) == nil {
-		return false
-	}
-	if pod.Status.ObservedGeneration != 0 && pod.Status.ObservedGeneration < pod.Generation {
+	if PhaseOf(pod) != Stopping || !Recyclable(pod, pool).Reset || ReadyCondition(pod) == nil || !pause.Observed(pod) {
 		return false
 	}
 	cs := mainStatus(pod)
