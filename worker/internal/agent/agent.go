@@ -188,8 +188,10 @@ type leadership struct {
 	term        string
 	running     context.Context // of Start; bounds work that outlives a stream
 	incarnation atomic.Uint64
-	ready       chan struct{} // closed when claims may be served
-	arming      sync.Mutex    // held while the incarnation of claims changes
+	// ready is closed when claims may be served: the incarnation is stored, and the hub has said whether etcd was restored from a backup, or
+	// the wait for it is over.
+	ready  chan struct{}
+	arming sync.Mutex // held while the incarnation of claims changes
 }
 
 // acrossStreams is the state that one stream passes on to the next.
@@ -244,10 +246,6 @@ func (a *Agent) Connected() bool { return a.connected.Load() }
 
 // Incarnation returns the incarnation of this leadership, or 0 before it is stored.
 func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
-
-// Ready is closed when claims may be served: the incarnation is stored, and the hub has said whether etcd was restored from a backup, or
-// the wait for it is over.
-func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // arm starts to serve claims. Only the first call has an effect.
 func (a *Agent) arm() {

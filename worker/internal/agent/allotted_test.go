@@ -22,7 +22,7 @@ func TestI9TheHubsWordOnAllotmentsIsKept(t *testing.T) {
 			o.Rooms = kept
 			with(o)
 		})
-		<-leader.agent.Ready()
+		<-leader.agent.ready
 		w.Eventually(what, func() error { return wait.If(kept.On() == want, kept.On()) })
 		w.Must(leader.stop())
 	}

@@ -39,7 +39,8 @@
 //     would hold its Pod until its first-activity timeout, 5 min by default: TestAnAnswerThatMayBeLostIsNamedAgain.
 //   - A redirected stream ends when its calls have ended, or after 2 s; then the worker dials another replica:
 //     TestARedirectedStreamEndsAfterItsCalls.
-//   - I8: only Ready waits for the hub. Without a hub, the agent needs only the API server: TestI8WithoutAHub.
+//   - I8: only the first claims of a leader wait for the hub, for a bounded time. Without a hub, the agent needs only the API server:
+//     TestI8WithoutAHub.
 //
 // # A restored etcd (I1)
 //

@@ -64,7 +64,7 @@ func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
 	worker := w.lead(clusterID)
 	<-said
 	select {
-	case <-worker.agent.Ready():
+	case <-worker.agent.ready:
 		t.Error("I1: claims are served before the welcome")
 	default:
 		if worker.claims.Serving() {

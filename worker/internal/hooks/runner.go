@@ -243,17 +243,6 @@ func (r *Runner) drop(job *Job, w *work) {
 	r.mu.Unlock()
 }
 
-// InFlight returns the number of jobs.
-func (r *Runner) InFlight() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, jobs := range r.jobs {
-		n += len(jobs)
-	}
-	return n
-}
-
 func (r *Runner) carryOut(ctx context.Context, job *Job, w *work) error {
 	if job.Invalid != nil {
 		return fmt.Errorf("the hooks on the Pod cannot be read: %w", job.Invalid)

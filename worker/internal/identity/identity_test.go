@@ -448,7 +448,7 @@ func TestACertificateThatWasNotAskedForIsNotTaken(t *testing.T) {
 	must.Succeed(t, err)
 	csr, err := link.NewCSR(key, link.Cluster("east"))
 	must.Succeed(t, err)
-	if err := s.Renew(t.Context(), h.issue(csr, time.Hour), chain); !errors.Is(err, ErrNotAsked) {
+	if err := s.Renew(t.Context(), h.issue(csr, time.Hour), chain); !errors.Is(err, errNotAsked) {
 		t.Errorf("without a request: %v", err)
 	}
 	_, err = s.Request()

@@ -13,8 +13,8 @@ import (
 	"navix.sh/atoll/pkg/validate"
 )
 
-// ErrNotAsked is the error for a certificate that this process has not requested.
-var ErrNotAsked = errors.New("the hub sends a certificate that was not asked for")
+// errNotAsked is the error for a certificate that this process has not requested.
+var errNotAsked = errors.New("the hub sends a certificate that was not asked for")
 
 // Replace stores the CAs that the hub sends, and trusts them from then on.
 func (i *Identity) Replace(ctx context.Context, trust *federationv1.Trust, hub []*x509.Certificate) error {
@@ -55,7 +55,7 @@ func (i *Identity) Renew(ctx context.Context, issued *federationv1.Certificate, 
 	defer i.mu.Unlock()
 	asked := i.request
 	if asked == nil {
-		return ErrNotAsked
+		return errNotAsked
 	}
 	if why := issued.GetError(); why != "" {
 		i.request = nil
