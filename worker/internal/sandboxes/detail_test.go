@@ -45,8 +45,7 @@ func withHook(c *claim.Claim) {
 	c.Request.PostStartHooks = []*structpb.Struct{hook}
 }
 
-// startsWithin sets a startup timeout that the pool, which rounds it up to 3 s, does not see passed before the claim does.
-func startsWithin(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(2100 * time.Millisecond) }
+func startsWithin2s(c *claim.Claim) { c.Request.StartupTimeout = durationpb.New(2 * time.Second) }
 
 func assigned(c *claim.Claim) { c.Request.Wait = sandboxv1.CreateSandboxRequest_ASSIGNED }
 
@@ -132,7 +131,7 @@ func TestGetDoesNotDependOnEvents(t *testing.T) {
 func TestAClaimWaitsForItsHooks(t *testing.T) {
 	t.Parallel()
 	l := claimtest.NewWorld(t, stuck{}).Start(2)
-	_, err := l.TryCreate(withHook, startsWithin)
+	_, err := l.TryCreate(withHook, startsWithin2s)
 	if problem.FromError(err).Reason != problem.Deadline {
 		t.Errorf("answered: %v", err)
 	}

@@ -91,11 +91,16 @@ func late(id string, record *sandboxv1.Sandbox) error {
 	return disposition.Doubtful(e)
 }
 
-// startFailure returns the error for a sandbox that ended before it ran.
+// startFailure returns the error for a sandbox that ended before it ran. If its startup timeout passed, that is DEADLINE; because the pool
+// and the claim both end it then, and whichever is first must not decide what the caller is told.
 func startFailure(id string, record *sandboxv1.Sandbox) error {
 	if e := outcome.Refusal(record); e != nil {
 		return disposition.Fault(e)
 	}
 	why := cmp.Or(outcome.Cause(record), "its Pod is being deleted")
-	return disposition.Fault(problem.New(problem.Unavailable, "sandbox %s ended before it ran: %s", id, why))
+	reason := problem.Unavailable
+	if record.GetFailureReason() == StartupTimeout {
+		reason = problem.Deadline
+	}
+	return disposition.Fault(problem.New(reason, "sandbox %s ended before it ran: %s", id, why))
 }

@@ -245,7 +245,7 @@ func TestAStartThatTakesTooLongFails(t *testing.T) {
 	l := w.Start(1)
 	slow := w.Pods()[0]
 	// Its hooks are never done, so that it does not run in time, however late a busy machine looks.
-	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage), withHook, startsWithin)
+	_, err := l.TryCreate(claimtest.Image(claimtest.TenantImage), withHook, startsWithin2s)
 	if p := problem.FromError(err); p.Reason != problem.Deadline || !strings.Contains(p.Message, "Failed: StartupTimeout") {
 		t.Errorf("got %v, want DEADLINE and that it failed by the startup timeout", err)
 	}
