@@ -15,7 +15,7 @@ import (
 const ContentType = "application/problem+json"
 
 // Header contains the reason in a response that Write wrote. It distinguishes such a response from one of an application in a sandbox,
-// which may contain a problem too: package reach removes this header from it.
+// or behind a cluster's API server, which may contain a problem too: reach and kubeproxy remove this header from it.
 const Header = "X-Atoll-Problem"
 
 // document is an RFC 9457 problem with Atoll's extension members.

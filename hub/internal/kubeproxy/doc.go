@@ -19,6 +19,8 @@
 //     stripped; because the caller would otherwise act as another user than it requested.
 //   - A cluster's response does not affect the hub's host: no cookies, no origin-wide headers, an opaque origin for pages, and redirects
 //     only below the cluster's path: TestI15AClusterSpeaksForItselfAlone.
+//   - Only problems of the hub are rewritten for Kubernetes clients. A problem in a cluster's response is streamed as it is:
+//     TestAnApplicationsProblemPasses.
 //   - When a request ends, through its caller, its key, or the hub, its tunnel ends, and so does the request at the API server:
 //     TestATunnelEndsWithItsRequest.
 //   - Tunnels count against their caller's account (I14). Bodies are streamed, and headers are bounded. Nothing is buffered.

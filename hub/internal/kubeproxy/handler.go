@@ -253,6 +253,7 @@ func confine(r *http.Response) error {
 		f.response.code = r.StatusCode
 		f.record.upgraded(f.ctx)
 	}
+	r.Header.Del(problem.Header)
 	for _, name := range originWide {
 		r.Header.Del(name)
 	}

@@ -28,6 +28,7 @@ import (
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/audit"
+	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/reach"
 )
 
@@ -307,6 +308,23 @@ func TestI15AClusterSpeaksForItselfAlone(t *testing.T) {
 		if location != want || header.Get("Content-Security-Policy") != "sandbox" || header.Get("Warning") == "" {
 			t.Errorf("%s: %v, want the location %q", to, header, want)
 		}
+	}
+}
+
+// The problem of an application behind an API server passes as it is, also where it claims to be the hub's; because it may be endless.
+func TestAnApplicationsProblemPasses(t *testing.T) {
+	const theirs = `{"type":"theirs"}`
+	w := newWorld(t, func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Type", problem.ContentType)
+		out.Header().Set(problem.Header, string(problem.NotFound))
+		out.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(out, theirs)
+	})
+	response := w.ask(http.MethodGet, "east/proxy/api/v1/namespaces/n/services/s/proxy/", nil, nil)
+	body := string(must.Read(t, response.Body))
+	if response.StatusCode != http.StatusConflict || body != theirs || response.Header.Get("Content-Type") != problem.ContentType ||
+		response.Header.Get(problem.Header) != "" {
+		t.Errorf("%s %v %s", response.Status, response.Header, body)
 	}
 }
 

@@ -20,7 +20,8 @@ func writeError(w http.ResponseWriter, t target, err error) {
 	translated.finish(t)
 }
 
-// translator replaces a problem document that is written to it by a metav1.Status. It passes everything else.
+// translator replaces a problem document of the hub that is written to it by a metav1.Status. It passes everything else, such as a problem
+// of an application behind the API server, which may have any size.
 type translator struct {
 	http.ResponseWriter
 	code     int // status of a problem document; 0: there is none
@@ -28,7 +29,7 @@ type translator struct {
 }
 
 func (t *translator) WriteHeader(code int) {
-	if t.Header().Get("Content-Type") == problem.ContentType {
+	if t.Header().Get("Content-Type") == problem.ContentType && t.Header().Get(problem.Header) != "" {
 		t.code = code
 		return
 	}
