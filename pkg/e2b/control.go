@@ -25,6 +25,8 @@ import (
 
 const (
 	sandboxesPath = "/v1/sandboxes"
+	// keyHeader has the claim key of a create.
+	keyHeader = "Idempotency-Key"
 	// initTimeout bounds how long the daemon of a running sandbox may take to respond.
 	initTimeout = 20 * time.Second
 	initPause   = 200 * time.Millisecond
@@ -53,7 +55,8 @@ func pathOf(r *http.Request) (string, error) {
 
 func clipped(text string) string { return clip.Text(text, 63) }
 
-// create claims a sandbox and passes its environment to the daemon. It releases a sandbox whose daemon does not respond.
+// create claims a sandbox and passes its environment to the daemon. It releases a sandbox whose daemon does not respond, unless the claim
+// has a key; because an earlier create may have returned the sandbox, and it may be in use.
 func (g *Gateway) create(r *http.Request) (response, error) {
 	// Version 0 of the SDK uses another daemon, with JSON-RPC over WebSocket.
 	if version := r.Header.Get("Package_version"); strings.HasPrefix(version, "0.") && r.Header.Get("Publisher") == "e2b" {
@@ -75,6 +78,9 @@ func (g *Gateway) create(r *http.Request) (response, error) {
 		return response{}, busy(err)
 	}
 	if err := g.init(r, sandbox.GetId(), in.EnvVars); err != nil {
+		if r.Header.Get(keyHeader) != "" {
+			return response{}, err // the sandbox ends by its timeout
+		}
 		late, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), initTimeout)
 		defer cancel()
 		if _, gone := g.send(late, r, http.MethodDelete, sandboxesPath+"/"+sandbox.GetId(), nil); gone != nil {

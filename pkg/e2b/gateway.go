@@ -252,8 +252,8 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, method, path string
 	if in != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if key := r.Header.Get("Idempotency-Key"); key != "" && method == http.MethodPost && path == sandboxesPath {
-		request.Header.Set("Idempotency-Key", key)
+	if key := r.Header.Get(keyHeader); key != "" && method == http.MethodPost && path == sandboxesPath {
+		request.Header.Set(keyHeader, key)
 	}
 	authorize(request, apiKey(r.Header.Get("X-Api-Key")))
 	answer, err := g.client.Do(request)

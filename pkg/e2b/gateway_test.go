@@ -171,6 +171,36 @@ func TestNoRoomIsBusy(t *testing.T) {
 	}
 }
 
+// A create that fails releases the sandbox that it made. With a key, an earlier create may have returned the sandbox.
+func TestACreateThatFailsReleasesOnlyItsOwnSandbox(t *testing.T) {
+	for key, want := range map[string]string{"": "POST POST DELETE", "once": "POST POST"} {
+		var calls []string
+		_, server := front(t, func(w http.ResponseWriter, r *http.Request) {
+			calls = append(calls, r.Method)
+			switch {
+			case r.URL.Path == sandboxesPath:
+				_, _ = io.WriteString(w, `{"id":"01-east","phase":"RUNNING"}`)
+			case r.Method == http.MethodDelete:
+				_, _ = io.WriteString(w, `{}`)
+			default:
+				problem.New(problem.Misconfigured, "it is paused").Write(w)
+			}
+		})
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v2/sandboxes",
+			strings.NewReader(`{"templateID":"a"}`))
+		must.Succeed(t, err)
+		if key != "" {
+			request.Header.Set(keyHeader, key)
+		}
+		response, err := server.Client().Do(request)
+		must.Succeed(t, err)
+		_ = response.Body.Close()
+		if got := strings.Join(calls, " "); got != want || response.StatusCode != http.StatusUnprocessableEntity {
+			t.Errorf("with the key %q: %d, and the calls %s, want %s", key, response.StatusCode, got, want)
+		}
+	}
+}
+
 // TestTimeoutsOfE2B: they do not run in a pause, a connection never shortens them, and gives none to a sandbox without one.
 func TestTimeoutsOfE2B(t *testing.T) {
 	const running, paused = `"maxLifetime":"300s"`, `"maxLifetime":"2592000s","pause":{"state":"PAUSED"}`

@@ -39,7 +39,7 @@ func buildKey(build string, i int) string { return fmt.Sprintf("e2b-build-%s-%d"
 
 // warm starts to try an image. If an error is known soon, it returns the error, and no claim is left.
 func (g *Gateway) warm(r *http.Request, t *Template) error {
-	r.Header.Del("Idempotency-Key") // the claims have their own
+	r.Header.Del(keyHeader) // the claims have their own
 	t.State, t.Sandboxes = Building, g.opts.BuildSandboxes
 	namespace, env := envOf(t.Env)
 	claim := func(ctx context.Context, i int) error {

@@ -228,8 +228,8 @@ func NotReached(within time.Duration, absent bool, last error) error {
 		return problem.New(problem.Misconfigured, "the sandbox's daemon did not respond at port %d within %s (%s); the Env's template needs the "+
 			"runtime e2b", envd.Port, within, validate.Clip(last.Error()))
 	}
-	return problem.New(problem.Unavailable, "the sandbox's daemon was not reached within %s (%s); the sandbox is released", within,
-		validate.Clip(last.Error())).WithRetryAfter(notReachedRetry)
+	return problem.New(problem.Unavailable, "the sandbox's daemon was not reached within %s (%s)", within, validate.Clip(last.Error())).
+		WithRetryAfter(notReachedRetry)
 }
 
 // notReachedRetry is the delay before such a create is retried.
