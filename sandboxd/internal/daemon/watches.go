@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -88,8 +89,25 @@ func (w *watch) add(folder string, found func(path string) error) error {
 // emit passes on an event, and waits until there is room for it. An error ends the watch's events.
 type emit func(*filesystemv1.FilesystemEvent) error
 
+// leave stops watching a folder that was moved, and all folders below it, because their later events would have the path from before the
+// move. If the folder is still below the root, the event at its new path watches it again.
+func (w *watch) leave(path string) {
+	path = filepath.Clean(path)
+	if path == w.root { // paths of events are relative to it
+		return
+	}
+	for _, folder := range w.WatchList() {
+		if folder == path || strings.HasPrefix(folder, path+string(filepath.Separator)) {
+			_ = w.Remove(folder) // fails if it is gone
+		}
+	}
+}
+
 // events emits the events of one notification, which can have several operations.
 func (w *watch) events(e fsnotify.Event, to emit) error {
+	if w.recursive && e.Has(fsnotify.Rename) {
+		w.leave(e.Name)
+	}
 	for _, kind := range []struct {
 		op fsnotify.Op
 		as filesystemv1.EventType

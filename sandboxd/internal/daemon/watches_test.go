@@ -5,7 +5,9 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -49,6 +51,45 @@ func TestAWatchTellsWhatANewFolderHas(t *testing.T) {
 		if !created[name] || !fetched[name] {
 			t.Errorf("%s was told: %t, and fetched: %t", name, created[name], fetched[name])
 		}
+	}
+}
+
+// Events below a folder that was moved have its new path, and there are none once it is elsewhere.
+func TestAWatchFollowsAFolderThatIsMoved(t *testing.T) {
+	s := opened(t)
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+	must.Succeed(t, os.MkdirAll(filepath.Join(dir, "before", "sub"), 0o755))
+	stream := openStream[filesystemv1.WatchDirResponse](t.Context(), s, envd.FilesystemWatchDir,
+		&filesystemv1.WatchDirRequest{Path: dir, Recursive: true})
+	stream.Receive() // start
+	until := func(name string, kind filesystemv1.EventType) (names []string) {
+		t.Helper()
+		for stream.Receive() {
+			e := stream.Msg().GetFilesystem()
+			names = append(names, e.GetName())
+			if e.GetName() == name && e.GetType() == kind {
+				return names
+			}
+		}
+		t.Fatalf("no event %v of %q: %v", kind, name, stream.Err())
+		return nil
+	}
+	after := filepath.Join(dir, "after")
+	must.Succeed(t, os.Rename(filepath.Join(dir, "before"), after))
+	until("after/sub", filesystemv1.EventType_EVENT_TYPE_CREATE)
+	must.Succeed(t, os.Mkdir(filepath.Join(after, "sub", "new"), 0o755))
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "first"), 0o755))
+	names := until("first", filesystemv1.EventType_EVENT_TYPE_CREATE)
+	if !slices.Contains(names, "after/sub/new") ||
+		slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "before/") }) {
+		t.Errorf("after the move there are events of %q", names)
+	}
+	must.Succeed(t, os.Rename(after, elsewhere))
+	until("after", filesystemv1.EventType_EVENT_TYPE_RENAME)
+	must.Succeed(t, os.Mkdir(filepath.Join(elsewhere, "sub", "late"), 0o755))
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "second"), 0o755))
+	if names := until("second", filesystemv1.EventType_EVENT_TYPE_CREATE); slices.Contains(names, "after/sub/late") {
+		t.Errorf("a folder that is elsewhere has events: %q", names)
 	}
 }
 
