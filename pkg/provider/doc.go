@@ -14,7 +14,7 @@
 //   - If listing fails, nothing changes (I5).
 //   - A cluster is engaged after its API server has responded, in a goroutine of its own; because Engage of multicluster-runtime v0.24.1
 //     blocks for all clusters while one API server is silent, and an error of Engage would end the manager:
-//     TestASilentClusterHoldsUpNoOther.
+//     TestASilentClusterHoldsUpNoOther. Indexes are added there too, without the lock: TestAnAPIServerThatFallsSilentHoldsUpNoOther.
 //   - A cluster that is gone keeps no connection: TestAControllerOverClustersThatComeAndGo, under the manager of multicluster-runtime.
 //   - Options.Config returns direct access to the API server, or access through the hub: Host https://HUB/v1/clusters/ID/proxy with a token
 //     of the hub (docs/fleets.md).

@@ -178,16 +178,10 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 	// The deferred calls run in reverse order: cancel first, then wait for the caches to end.
 	defer func() { <-ended }()
 	defer cancel()
-	p.mu.Lock()
-	for _, i := range p.indexes {
-		if err := cl.GetFieldIndexer().IndexField(ctx, i.object, i.field, i.extract); err != nil {
-			p.mu.Unlock()
-			ended <- nil
-			return fmt.Errorf("indexing %s: %w", i.field, err)
-		}
+	if err := p.index(ctx, m, cl); err != nil {
+		ended <- nil
+		return err
 	}
-	m.cluster = cl
-	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		m.cluster = nil
@@ -204,6 +198,28 @@ func (p *Provider) attempt(ctx context.Context, aware multicluster.Aware, id str
 	err = <-ended
 	ended <- err
 	return err
+}
+
+// index adds all indexes to a cluster, and then makes it the member's. It does not hold the lock while it adds them, because the cluster's
+// API server is asked for the resource of an index, and may be silent.
+func (p *Provider) index(ctx context.Context, m *member, cl cluster.Cluster) error {
+	for added := 0; ; {
+		p.mu.Lock()
+		more := p.indexes[added:]
+		if len(more) == 0 {
+			m.cluster = cl
+		}
+		p.mu.Unlock()
+		if len(more) == 0 {
+			return nil
+		}
+		for _, i := range more {
+			if err := cl.GetFieldIndexer().IndexField(ctx, i.object, i.field, i.extract); err != nil {
+				return fmt.Errorf("indexing %s: %w", i.field, err)
+			}
+		}
+		added += len(more)
+	}
 }
 
 // responds reads the version, which requires no permissions.
@@ -230,15 +246,18 @@ func (p *Provider) Get(_ context.Context, name multicluster.ClusterName) (cluste
 
 // IndexField implements multicluster.Provider.
 func (p *Provider) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	there := map[string]cluster.Cluster{}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.indexes = append(p.indexes, index{object, field, extract})
-	var errs []error
 	for id, m := range p.engaged {
-		if m.cluster == nil {
-			continue
+		if m.cluster != nil {
+			there[id] = m.cluster
 		}
-		if err := m.cluster.GetFieldIndexer().IndexField(ctx, object, field, extract); err != nil {
+	}
+	p.mu.Unlock()
+	var errs []error
+	for id, cl := range there {
+		if err := cl.GetFieldIndexer().IndexField(ctx, object, field, extract); err != nil {
 			errs = append(errs, fmt.Errorf("indexing %s of %s: %w", field, id, err))
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -196,4 +199,51 @@ func TestASilentClusterHoldsUpNoOther(t *testing.T) {
 	if got := host.state(); got != "" {
 		t.Errorf("%s are engaged after the end", got)
 	}
+}
+
+// An API server that tells its version, and then is silent when an index needs it, holds up no call of the provider.
+func TestAnAPIServerThatFallsSilentHoldsUpNoOther(t *testing.T) {
+	asked, speaks := make(chan struct{}, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" {
+			_, _ = io.WriteString(w, "{}")
+			return
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-speaks
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	hub := &registry{}
+	hub.set("silent=0=FRESH", nil)
+	p, err := New(Options{
+		Hub: hub, Interval: 10 * time.Millisecond, Log: testlog.New(t),
+		Config: func(context.Context, string) (*rest.Config, error) { return &rest.Config{Host: server.URL}, nil },
+	})
+	must.Succeed(t, err)
+	must.Succeed(t, p.IndexField(t.Context(), &corev1.Namespace{}, "phase", func(client.Object) []string { return nil }))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Start(ctx, &engagements{calls: map[string]context.Context{}}) }()
+	<-asked
+	got := make(chan error, 1)
+	go func() {
+		_, err := p.Get(ctx, "silent")
+		got <- err
+	}()
+	select {
+	case err := <-got:
+		if !errors.Is(err, multicluster.ErrClusterNotFound) {
+			t.Errorf("a cluster that is not engaged gives %v", err)
+		}
+		hub.polled(t)
+	case <-time.After(10 * time.Second):
+		t.Error("Get waits for an API server")
+	}
+	cancel()
+	close(speaks)
+	must.Succeed(t, <-ended)
 }
