@@ -114,6 +114,7 @@ func (g *Gateway) rewrite(p *httputil.ProxyRequest, to destination) {
 	if unescaped, err := url.PathUnescape(path); err == nil {
 		p.Out.URL.Path, p.Out.URL.RawPath = to.base+unescaped, to.base+path
 	}
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // the proxy has removed what Go does not parse, such as a;b
 	authorize(p.Out, to.key)
 }
 

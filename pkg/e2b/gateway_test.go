@@ -274,6 +274,27 @@ func TestFiltersOfMetadata(t *testing.T) {
 	}
 }
 
+// A sandbox gets a query as its caller wrote it, also one that Go does not parse.
+func TestASandboxGetsTheQueryAsItWasWritten(t *testing.T) {
+	got := make(chan string, 1)
+	g, server := front(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.RawQuery })
+	for _, query := range []string{"b=2&a=1", "a=1;b=2", "share=100%"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/?"+query, nil)
+		must.Succeed(t, err)
+		for name, value := range map[string]string{
+			"X-Access-Token": g.sealer.seal("01-east", "atoll_key"), "E2b-Sandbox-Id": "01-east", "E2b-Sandbox-Port": "8000",
+		} {
+			request.Header.Set(name, value)
+		}
+		response, err := server.Client().Do(request)
+		must.Succeed(t, err)
+		_ = response.Body.Close()
+		if asked := <-got; asked != query {
+			t.Errorf("%q: the sandbox is asked for %q", query, asked)
+		}
+	}
+}
+
 // An application's problem passes as it is; the hub's has E2B's form.
 func TestAnApplicationsProblemPasses(t *testing.T) {
 	for ours, want := range map[bool]int{true: http.StatusBadGateway, false: http.StatusNotFound} {

@@ -147,3 +147,13 @@ func TestRedirectsLeadBelowThePort(t *testing.T) {
 		t.Errorf("at a host of its own it leads to %q", got)
 	}
 }
+
+// A port gets a query as its caller wrote it, also one that Go does not parse.
+func TestAPortGetsTheQueryAsItWasWritten(t *testing.T) {
+	for _, query := range []string{"", "?b=2&a=1", "?a=1;b=2", "?b=2&a=1;c", "?share=100%", "?a=%zz&b"} {
+		_, asked := respond(t, hubHost, "/v1/sandboxes/01h-east/ports/80/at"+query, "HTTP/1.1 204 No Content\r\n\r\n")
+		if line, _, _ := strings.Cut(asked, "\r\n"); line != "GET /at"+query+" HTTP/1.1" {
+			t.Errorf("%q: the port is asked for %q", query, line)
+		}
+	}
+}

@@ -165,6 +165,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	if unescaped, err := url.PathUnescape(f.rest); err == nil {
 		p.Out.URL.Path, p.Out.URL.RawPath = unescaped, f.rest
 	}
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // the proxy has removed what Go does not parse, such as a;b
 }
 
 // tcpCaller is the caller's end of a TCP connection.
