@@ -134,7 +134,7 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("reading the form: %w", err))
 		return
 	}
-	for len(out) < maxParts {
+	for {
 		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
 			reply(w, out)
@@ -146,6 +146,10 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		}
 		if part.FormName() != "file" {
 			continue
+		}
+		if len(out) == maxParts {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("the form has more than %d files", maxParts))
+			return
 		}
 		path := named
 		if path == "" {
@@ -160,7 +164,6 @@ func (d *Daemon) upload(w http.ResponseWriter, r *http.Request) {
 		}
 		out = append(out, one)
 	}
-	refuse(w, http.StatusBadRequest, fmt.Errorf("the form has more than %d files", maxParts))
 }
 
 // decode replaces a compressed body by its content.

@@ -5,10 +5,12 @@ package daemon
 import (
 	"bytes"
 	"compress/gzip"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,6 +51,32 @@ func TestACompressedFileIsWrittenAsWhatItHolds(t *testing.T) {
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "content" {
 		t.Errorf("the file has %q, %v", got, err)
+	}
+}
+
+// A form may have as many files as its bound says, and no more.
+func TestAFormHasABoundedNumberOfFiles(t *testing.T) {
+	s := opened(t)
+	dir := t.TempDir()
+	for files, want := range map[int]int{maxParts: http.StatusOK, maxParts + 1: http.StatusBadRequest} {
+		var form bytes.Buffer
+		w := multipart.NewWriter(&form)
+		for i := range files {
+			part, err := w.CreateFormFile("file", filepath.Join(dir, strconv.Itoa(i)))
+			must.Succeed(t, err)
+			_, _ = part.Write([]byte("x"))
+		}
+		must.Succeed(t, w.Close())
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/files", &form)
+		must.Succeed(t, err)
+		request.Header.Set("Content-Type", w.FormDataContentType())
+		request.Header.Set(TokenHeader, testToken)
+		response, err := s.server.Client().Do(request)
+		must.Succeed(t, err)
+		if text := must.Read(t, response.Body); response.StatusCode != want {
+			t.Errorf("%d files: %d %.200s, want %d", files, response.StatusCode, text, want)
+		}
+		_ = response.Body.Close()
 	}
 }
 
