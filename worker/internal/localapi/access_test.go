@@ -19,6 +19,7 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane"
+	"navix.sh/atoll/e2e/plane/planetest"
 	"navix.sh/atoll/e2e/testlog"
 	"navix.sh/atoll/e2e/testserver"
 	"navix.sh/atoll/e2e/wait"
@@ -105,6 +106,7 @@ func TestCallersOfTheLocalAPIAreTheClusters(t *testing.T) {
 	if plain(unseen) != plain(missing) {
 		t.Errorf("%q tells more than %q", unseen, missing)
 	}
+	checkEnvsOfOneNamespace(t, planetest.PlaceOn(t, on), sandboxv1.NewEnvsClient(conn), as)
 	for _, tc := range []struct {
 		who, path string
 		want      int
@@ -131,6 +133,36 @@ func TestCallersOfTheLocalAPIAreTheClusters(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	must.Succeed(t, log.Close())
 	checkAudit(t, written, held.GetId())
+}
+
+// checkEnvsOfOneNamespace checks that a call without a namespace is about the default one: its caller may see no other.
+func checkEnvsOfOneNamespace(t *testing.T, place *planetest.Place, envs sandboxv1.EnvsClient, as func(string) context.Context) {
+	t.Helper()
+	unseen := newEnv()
+	unseen.Namespace, unseen.Name = "kube-public", "payroll"
+	place.Must(place.Live.Create(t.Context(), unseen))
+	wait.For(t, time.Minute, "the Env of another namespace", func(context.Context) error {
+		_, err := envs.GetEnv(as("elsewhere"), &sandboxv1.GetEnvRequest{Namespace: unseen.Namespace, Name: unseen.Name})
+		return err
+	})
+	for name, ask := range map[string]func(env string) error{
+		"get": func(env string) error {
+			_, err := envs.GetEnv(as("viewer"), &sandboxv1.GetEnvRequest{Name: env})
+			return err
+		},
+		"explain": func(env string) error {
+			_, err := envs.ExplainEnv(as("viewer"), &sandboxv1.ExplainEnvRequest{Name: env})
+			return err
+		},
+	} {
+		if err := ask("demo"); err != nil {
+			t.Errorf("%s of an Env of the default namespace: %v", name, err)
+		}
+		err := ask("absent")
+		if err == nil || problem.FromError(err).Reason != problem.NotFound || strings.Contains(err.Error(), unseen.Name) {
+			t.Errorf("%s of an Env that does not exist: %v, want %q without names of other namespaces", name, err, problem.NotFound)
+		}
+	}
 }
 
 // checkAudit checks that the changes and refusals have lines, which name the ServiceAccount.

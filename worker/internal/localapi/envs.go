@@ -80,7 +80,7 @@ func (a *API) ListEnvs(ctx context.Context, r *sandboxv1.ListEnvsRequest) (*sand
 
 // GetEnv returns this cluster's part of an Env.
 func (a *API) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
-	seg, err := a.segment(ctx, r.GetNamespace(), r.GetName())
+	seg, err := a.segment(ctx, namespaceOf(r), r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (a *API) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*
 		return nil, problem.New(problem.Unimplemented,
 			"a worker stores no past decisions; a create returns its own, and the hub stores those that it made")
 	}
-	seg, err := a.segment(ctx, r.GetNamespace(), r.GetName())
+	seg, err := a.segment(ctx, namespaceOf(r), r.GetName())
 	if err != nil {
 		return nil, err
 	}
