@@ -19,6 +19,7 @@
 //     NetworkPolicy opens more.
 //   - A pool's first Pods wait for its policy. The policy is kept, and is written only if it differs: TestI14RolesOfNamespaces of package
 //     runner.
+//   - No policy has the name of another pool's policy; because each would replace or delete the other: TestI14NoTwoPoliciesHaveOneName.
 //   - The Pod of a sandbox whose claim has denyEgress has a label that excludes it from the opening policy. The CNI needs a moment to see
 //     it: TestI14SandboxesReachWhatIsListed.
 //   - An invalid annotation opens nothing, and the condition says which item is invalid and what is valid. Pods keep running (I6):

@@ -173,6 +173,24 @@ func TestI14SandboxesReachWhatIsListed(t *testing.T) {
 	}
 }
 
+// TestI14NoTwoPoliciesHaveOneName: a pool without egress deletes its opening policy by name, which must not be what closes another pool.
+func TestI14NoTwoPoliciesHaveOneName(t *testing.T) {
+	e, err := ParseEgress("dns, pypi.org")
+	must.Succeed(t, err)
+	of := map[string]string{}
+	for _, name := range []string{"web", "web-egress", "web-egress-egress", "egress", "egress-web", "pool-web", "pool"} {
+		pool := poolTold()
+		pool.Name = name
+		for _, o := range []*unstructured.Unstructured{Policy(pool, Worker{}), Opening(pool, e), Names(pool, e)} {
+			key := o.GetKind() + " " + o.GetName()
+			if other, taken := of[key]; taken {
+				t.Errorf("%s is of the pools %s and %s", key, other, name)
+			}
+			of[key] = name
+		}
+	}
+}
+
 // TestParseEgressRefuses: an annotation is bounded, and an error names the item and what is valid.
 func TestParseEgressRefuses(t *testing.T) {
 	for value, want := range map[string]string{

@@ -34,8 +34,9 @@ type doc = map[string]any
 // NameOf returns the name of a pool's policy, and of its CiliumNetworkPolicy.
 func NameOf(pool string) string { return "atoll-pool-" + pool }
 
-// OpeningNameOf returns the name of the policy that opens a pool's listed destinations.
-func OpeningNameOf(pool string) string { return NameOf(pool) + "-egress" }
+// OpeningNameOf returns the name of the policy that opens a pool's listed destinations. It has a prefix of its own; because with a suffix
+// it could be the name of another pool's policy.
+func OpeningNameOf(pool string) string { return "atoll-egress-" + pool }
 
 // Policy renders the NetworkPolicy that closes the network of all Pods of a pool, except for the worker. It sets all fields that the API
 // server would default, so that it can be compared.
