@@ -40,7 +40,8 @@
 //     before its release is written, or when its Pod leaves the phase, is deleted, or is no longer served here.
 //   - So a release returns after the last message, and closes a tunnel opened meanwhile: TestATunnelEndsBeforeItsReleaseIsAnswered.
 //   - Without the lease, tunnels end at the next message, or within a second: TestAWorkerThatLostItsLeaseLetsGo.
-//   - A Pod with an unanswered exec is replaced (sandboxes.BeginExec): TestI13APodWithAnUnansweredExecIsReplaced.
+//   - A Pod with an unanswered exec is replaced (sandboxes.BeginExec): TestI13APodWithAnUnansweredExecIsReplaced,
+//     TestI13APodWhoseExecLostItsConnectionIsReplaced.
 //   - Messages that the hub sends before a caller has its sandbox are no activity: TestPreparingIsNoActivity.
 //   - Opening a tunnel is activity, and so is each message with content. The first one after a pause is written immediately:
 //     TestI11TalkIsWrittenDownInTime.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -512,21 +513,60 @@ func TestI13APodWithAnUnansweredExecIsReplaced(t *testing.T) {
 				t.Errorf("an exec that was under way at the release: %v", err)
 			}
 		}
-		w.Eventually("the Pod to be reset or gone", func() error {
-			pod := &corev1.Pod{}
-			err := w.Live.Get(t.Context(), w.Key(sandbox.GetPod()), pod)
-			reset := err == nil && pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
-			gone := apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
-			switch {
-			case reset && asked, gone && !asked:
-				t.Fatalf("with an unanswered exec %t, the Pod is reset %t, gone %t", asked, reset, gone)
-			case !reset && !gone:
-				return errors.New("not yet")
-			}
-			return nil
-		})
+		if replaced := w.isReplaced(sandbox.GetPod()); replaced != asked {
+			t.Fatalf("with an unanswered exec %t, the Pod is replaced %t", asked, replaced)
+		}
 	}
 	w.tunnels(0)
+}
+
+// isReplaced waits for the end of a released sandbox, and reports whether its Pod is replaced, not reset.
+func (w *world) isReplaced(name string) (replaced bool) {
+	w.t.Helper()
+	w.Eventually("the Pod to be reset or gone", func() error {
+		pod := &corev1.Pod{}
+		err := w.Live.Get(w.t.Context(), w.Key(name), pod)
+		reset := err == nil && pod.DeletionTimestamp == nil && pod.Labels[v1alpha1.SandboxPhaseLabelKey] == v1alpha1.SandboxPhaseIdle
+		replaced = apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
+		return wait.If(reset || replaced, pod.Labels)
+	})
+	return replaced
+}
+
+// I13: an exec whose connection breaks before the API server has responded may yet be carried out as well.
+func TestI13APodWhoseExecLostItsConnectionIsReplaced(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := http.NewResponseController(rw).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+	}))
+	defer server.Close()
+	upstream, err := podtunnel.NewAPIServer(&rest.Config{Host: server.URL})
+	must.Succeed(t, err)
+	w := newWorld(t, func(o *podtunnel.Options) { o.Upstream = upstream })
+	sandbox := w.claim()
+	if _, err := w.dial(sandbox.GetId(), "exec?command=true", reach.ExecProtocol); err == nil ||
+		problem.FromError(err).Reason != problem.Unavailable {
+		t.Errorf("an exec whose connection broke: %v, want %q", err, problem.Unavailable)
+	}
+	w.release(sandbox.GetId())
+	if !w.isReplaced(sandbox.GetPod()) {
+		t.Error("the Pod is reset, and the exec may reach its next tenant")
+	}
+	w.tunnels(0)
+}
+
+// The API server's own refusal of an exec is told as what it is.
+func TestARefusedExecHasItsReason(t *testing.T) {
+	place := east.Place(t)
+	upstream, err := podtunnel.NewAPIServer(place.Config())
+	must.Succeed(t, err)
+	_, err = upstream.Dial(t.Context(), sandboxes.Place{Pod: place.Key("absent"), Container: "main"}, &federationv1.ReachCall{
+		What: &federationv1.ReachCall_Exec{Exec: &federationv1.ExecReach{Command: []string{"true"}, Stdout: true}},
+	})
+	if err == nil || problem.FromError(err).Reason != problem.NotFound {
+		t.Errorf("an exec in a Pod that does not exist: %v, want %q", err, problem.NotFound)
+	}
 }
 
 func TestTunnelsOfASandboxAreBounded(t *testing.T) { bothWays(t, tunnelsOfASandboxAreBounded) }

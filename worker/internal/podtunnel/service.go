@@ -241,7 +241,8 @@ func (s *Service) dial(ctx context.Context, session *session, place sandboxes.Pl
 		return s.give(session, place, secrets, what.GetCaller())
 	}
 	inner, err := s.opts.Upstream.Dial(session.ctx, place, what)
-	if err == nil || session.ctx.Err() == nil {
+	var lost unanswered
+	if err == nil || session.ctx.Err() == nil && !errors.As(err, &lost) {
 		known()
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	apiwebsocket "k8s.io/client-go/transport/websocket"
+	"k8s.io/streaming/pkg/httpstream"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	"navix.sh/atoll/pkg/problem"
@@ -276,11 +277,20 @@ func broke(err error) error {
 	return problem.New(problem.Unavailable, "the connection to the sandbox's Pod broke: %w", err)
 }
 
-// refused returns why the API server refused to start a conversation.
+// unanswered is the error of a request without a response of the API server, which may still carry it out.
+type unanswered struct{ error }
+
+func (u unanswered) Unwrap() error { return u.error }
+
+// refused returns why the API server refused to start a conversation. The error has unanswered in its chain if it did not refuse.
 func refused(place sandboxes.Place, err error) error {
+	var failed *httpstream.UpgradeFailureError // does not unwrap
+	if errors.As(err, &failed) {
+		err = failed.Cause
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return problem.New(problem.Unavailable, "Pod %s was not reached: %w", place.Pod, err).WithRetryAfter(time.Second)
+		return problem.New(problem.Unavailable, "Pod %s was not reached: %w", place.Pod, unanswered{err}).WithRetryAfter(time.Second)
 	}
 	switch message := status.Status().Message; {
 	case apierrors.IsNotFound(err):
