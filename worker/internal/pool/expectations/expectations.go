@@ -92,10 +92,12 @@ func (e *Expectations) Forget(pool types.NamespacedName) {
 	delete(e.pools, pool)
 }
 
-// Settled reports whether every create and delete has been seen, or has expired.
+// Settled reports whether every create and delete has been seen, or has expired. It also drops expired writes; because a Pod may have been
+// gone before its last write was recorded.
 func (e *Expectations) Settled(pool types.NamespacedName) bool {
 	settled := true
 	e.drop(pool, func(p *expected) {
+		maps.DeleteFunc(p.writes, func(_ types.UID, w written) bool { return e.expired(w.at) })
 		maps.DeleteFunc(p.creations, func(_ string, at time.Time) bool { return e.expired(at) })
 		maps.DeleteFunc(p.deletions, func(_ types.UID, at time.Time) bool { return e.expired(at) })
 		settled = len(p.creations) == 0 && len(p.deletions) == 0

@@ -95,7 +95,8 @@ func TestStalePods(t *testing.T) {
 
 // TestExpectationsAreBounded holds I10 for this package: what has been seen takes no memory.
 func TestExpectationsAreBounded(t *testing.T) {
-	e := New(testclock.NewFakePassiveClock(time.Unix(0, 0)))
+	clk := testclock.NewFakePassiveClock(time.Unix(0, 0))
+	e := New(clk)
 	for range 100 {
 		e.ExpectCreation(thisPool, "a")
 		e.CreationSeen(thisPool, "a")
@@ -107,5 +108,13 @@ func TestExpectationsAreBounded(t *testing.T) {
 	}
 	if len(e.pools) != 0 {
 		t.Errorf("left behind: %v", e.pools)
+	}
+
+	// The write that removes a Pod's finalizer may be recorded after the Pod's last event.
+	e.PodGone(thisPool, "a", "u")
+	e.Wrote(thisPool, "u", "9")
+	clk.SetTime(clk.Now().Add(ttl + 1))
+	if !e.Settled(thisPool) || len(e.pools) != 0 {
+		t.Errorf("left behind of a Pod that is gone: %v", e.pools)
 	}
 }
