@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/e2e/plane/planetest"
@@ -88,11 +89,11 @@ func (p place) Address() (string, bool) {
 	return address, address == p.own
 }
 
-func (w *worker) replica(s store.Store, cluster string) *replica {
+func (w *worker) replica(s store.Store, cluster string, change ...func(*history.Options)) *replica {
 	w.t.Helper()
 	lis := testserver.Listen(w.t)
 	var err error
-	r := &replica{testHistory: open(w.t, unclosed{s}), address: lis.Addr().String()}
+	r := &replica{testHistory: open(w.t, unclosed{s}, change...), address: lis.Addr().String()}
 	r.peers, err = history.NewPeers(history.PeerOptions{
 		History: r.History, ClusterID: cluster, Credentials: w.credentials(cluster), Leader: place{w.lease, r.address},
 		Listener: lis, Clock: clock.RealClock{}, Log: logr.Discard(),
@@ -247,6 +248,26 @@ func TestCopiesStayInTheCluster(t *testing.T) {
 	})
 	if friend.Has(id(1)) || a.Has(id(1)) || other.peers.Followers() != 0 {
 		t.Error("a record of another cluster was taken")
+	}
+}
+
+// A record whose write failed after it was carried out reaches the followers too. Its Keep waits for them, and no other record follows.
+func TestARecordOfAnUnclearWriteIsCopied(t *testing.T) {
+	w := newWorker(t)
+	disk := &broken{Store: store.NewMemory()}
+	stands := func(o *history.Options) { o.Clock = testclock.NewFakeClock(time.Now()) } // no timer wakes the session
+	a, b := w.replica(disk, "east", stands), w.replica(store.NewMemory(), "east")
+	w.lead(a)
+	a.followedBy(1)
+	disk.after.Store(true)
+	if _, err := a.Keep(t.Context(), record(0)); err == nil {
+		t.Error("a write that failed counts as done")
+	}
+	disk.after.Store(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := a.Keep(ctx, record(0)); err != nil || !b.Has(id(0)) {
+		t.Errorf("the record is kept again: %v; the follower has it: %t", err, b.Has(id(0)))
 	}
 }
 

@@ -107,6 +107,9 @@ func (h *History) run() {
 				answer(batch, nil, err)
 				continue
 			}
+			h.mu.Lock()
+			h.announce() // the write may have been carried out
+			h.mu.Unlock()
 			doubt = false
 		}
 		if err := h.commit(ctx, batch); err != nil {
@@ -196,12 +199,17 @@ func (h *History) commit(ctx context.Context, batch []*request) error {
 	}
 	maps.Copy(h.seen, cursors)
 	if len(fresh) > 0 {
-		close(h.grown)
-		h.grown = make(chan struct{})
+		h.announce()
 	}
 	h.mu.Unlock()
 	answer(batch, kept, nil)
 	return nil
+}
+
+// announce wakes the sessions that wait for new records. The caller holds the lock.
+func (h *History) announce() {
+	close(h.grown)
+	h.grown = make(chan struct{})
 }
 
 func (h *History) outKeys(ids []string) (keys []string) {
