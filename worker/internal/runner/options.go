@@ -114,6 +114,9 @@ type networkOptions struct {
 	from   string // labels of this worker's Pods
 }
 
+// on reports whether pools have network policies. An empty mode is off.
+func (o *networkOptions) on() bool { return o.mode != "" && o.mode != netpolicy.Off }
+
 // maxNamespaces bounds --namespaces, because each has watches of its own.
 const maxNamespaces = 500
 

@@ -152,7 +152,7 @@ func (w *assembly) addReconcilers(ctx context.Context) error {
 
 // addNetworkPolicies adds the policies of pools. It returns nil if they are off.
 func (w *assembly) addNetworkPolicies() (*netpolicy.Reconciler, error) {
-	if w.network.mode == "" || w.network.mode == netpolicy.Off {
+	if !w.network.on() {
 		return nil, netpolicy.AddCleanup(w.mgr, w.log.WithName("netpolicy"))
 	}
 	from, err := labels.ConvertSelectorToLabelsMap(w.network.from)

@@ -37,7 +37,6 @@ import (
 	"navix.sh/atoll/worker/internal/latency"
 	"navix.sh/atoll/worker/internal/lease"
 	"navix.sh/atoll/worker/internal/localapi"
-	"navix.sh/atoll/worker/internal/netpolicy"
 	"navix.sh/atoll/worker/internal/podtunnel"
 	"navix.sh/atoll/worker/internal/replicas"
 	"navix.sh/atoll/worker/internal/rooms"
@@ -203,7 +202,7 @@ func (w *assembly) addClaimPath(context.Context) (err error) {
 		sandboxes: sandboxes.Options{History: w.records, Metrics: w.registry, Activity: []idle.LastActiveSource{activity},
 			Paused: w.others.PausedPool},
 		claims: claim.Options{QueueCapacity: w.pools.queueCapacity, Latency: w.latency, Metrics: w.registry, Secrets: secrets,
-			DeniesEgress: w.network.mode != netpolicy.Off},
+			DeniesEgress: w.network.on()},
 	}, w.log)
 	if err != nil {
 		return err
