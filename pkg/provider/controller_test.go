@@ -112,7 +112,8 @@ func newFleet(t *testing.T) *fleet {
 	})
 	must.Succeed(t, err)
 	must.Succeed(t, mcbuilder.ControllerManagedBy(mgr).Named("fleet").For(&corev1.Namespace{}).WithOptions(mccontroller.Options{
-		SkipNameValidation: ptr.To(true), // names are the process's, and a test may run twice
+		SkipNameValidation: ptr.To(true),  // names are the process's, and a test may run twice
+		UsePriorityQueue:   ptr.To(false), // it can leave a goroutine behind at shutdown (controller-runtime's issue 3538)
 	}).Complete(mcreconcile.Func(
 		func(ctx context.Context, r mcreconcile.Request) (ctrl.Result, error) {
 			f.locked(func() { f.calls[r.ClusterName.String()]++ })

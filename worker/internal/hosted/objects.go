@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	"navix.sh/atoll/pkg/clip"
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // Objects is a Provider of the clusters that objects of one kind describe, in one namespace of the hosting cluster. An invalid object is
@@ -108,6 +109,7 @@ func (o *Objects) Start(ctx context.Context, host multicluster.Aware) error {
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("provider").For(o.object()).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
+		WithOptions(controllers.Options(1, lastRetry)).
 		Complete(o)
 	if err != nil {
 		return fmt.Errorf("adding the controller of %ss: %w", o.kind.Kind, err)

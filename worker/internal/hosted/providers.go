@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	"sigs.k8s.io/multicluster-runtime/providers/kubeconfig"
+
+	"navix.sh/atoll/worker/internal/controllers"
 )
 
 // ClusterIDLabel on a provider's object is the id of its cluster. Without it, the id is the object's name.
@@ -54,7 +56,8 @@ func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host m
 		return fmt.Errorf("building the manager of kubeconfig Secrets: %w", err)
 	}
 	k := &kubeconfigs{ctx: ctx, host: host, cached: local.GetClient(), log: log, reported: map[string]string{}}
-	if err := ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).Complete(k); err != nil {
+	err = ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).WithOptions(controllers.Options(1, lastRetry)).Complete(k)
+	if err != nil {
 		return fmt.Errorf("adding the controller of kubeconfig Secrets: %w", err)
 	}
 	return local.Start(ctx)
