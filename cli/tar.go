@@ -14,28 +14,27 @@ import (
 	"strings"
 )
 
-// pack writes a file or a folder as a tar stream under another name. It omits anything that is not a file, a folder or a link.
+// pack writes a file or a folder as a tar stream under another name. It follows a link that is itself the source. It omits anything that is
+// not a file, a folder or a link.
 func pack(w io.Writer, root, name string) error {
 	to := tar.NewWriter(w)
-	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		if at == root { // follow a link that is itself the source
-			if info, err = os.Stat(at); err != nil {
+	from, err := filepath.EvalSymlinks(root) // WalkDir does not follow it
+	if err == nil {
+		err = filepath.WalkDir(from, func(at string, entry fs.DirEntry, err error) error {
+			if err != nil {
 				return err
 			}
-		}
-		rel, err := filepath.Rel(root, at)
-		if err != nil {
-			return err
-		}
-		return packOne(to, at, path.Join(name, filepath.ToSlash(rel)), info)
-	})
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			rel, err := filepath.Rel(from, at)
+			if err != nil {
+				return err
+			}
+			return packOne(to, at, path.Join(name, filepath.ToSlash(rel)), info)
+		})
+	}
 	if err := errors.Join(err, to.Close()); err != nil {
 		return fmt.Errorf("reading %s: %w", root, err)
 	}

@@ -30,6 +30,23 @@ func TestAFolderIsCopiedWithItsModesAndLinks(t *testing.T) {
 	}
 }
 
+// TestALinkThatIsTheSourceIsFollowed, to a folder as to a file.
+func TestALinkThatIsTheSourceIsFollowed(t *testing.T) {
+	from := t.TempDir()
+	must.Succeed(t, os.Mkdir(filepath.Join(from, "folder"), 0o750))
+	must.Succeed(t, os.WriteFile(filepath.Join(from, "folder", "file"), []byte("content"), 0o640))
+	for target, copied := range map[string]string{"folder": "work/file", "folder/file": "work"} {
+		link, to := filepath.Join(t.TempDir(), "link"), t.TempDir()
+		must.Succeed(t, os.Symlink(filepath.Join(from, target), link))
+		var packed bytes.Buffer
+		must.Succeed(t, pack(&packed, link, "work"))
+		must.Succeed(t, unpackInto(&packed, to))
+		if content, err := os.ReadFile(filepath.Join(to, copied)); err != nil || string(content) != "content" {
+			t.Errorf("of a link to %s, %s has %q, %v", target, copied, content, err)
+		}
+	}
+}
+
 // A sandbox may send any stream: nothing is written outside of the folder.
 func TestI14ASandboxWritesNowhereElse(t *testing.T) {
 	outside := t.TempDir()
