@@ -128,7 +128,30 @@ func unpackOne(root *os.Root, from io.Reader, header *tar.Header) error {
 		}
 		_ = root.Remove(name)
 		return root.Symlink(header.Linkname, name)
+	case tar.TypeLink:
+		return linkOne(root, filepath.FromSlash(path.Clean(header.Linkname)), name)
 	default:
 		return nil
 	}
+}
+
+// linkOne makes a hard link, as which tar writes the other names of a file. The target was unpacked before.
+func linkOne(root *os.Root, target, name string) error {
+	if !filepath.IsLocal(target) {
+		return errors.New("the link leads out of the folder")
+	}
+	info, err := root.Lstat(target)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular(): // a symbolic link could lead somewhere else from here
+		return fmt.Errorf("it is another name of %q, which is no file", target)
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return err
+	}
+	if target != name {
+		_ = root.Remove(name)
+	}
+	return root.Link(target, name)
 }

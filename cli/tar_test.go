@@ -47,6 +47,26 @@ func TestALinkThatIsTheSourceIsFollowed(t *testing.T) {
 	}
 }
 
+// TestAFileOfTwoNamesIsCopiedUnderBoth: tar writes the second one as a hard link. Another copy replaces the first one.
+func TestAFileOfTwoNamesIsCopiedUnderBoth(t *testing.T) {
+	to := t.TempDir()
+	for _, content := range []string{"before", "after"} {
+		var packed bytes.Buffer
+		w := tar.NewWriter(&packed)
+		must.Succeed(t, w.WriteHeader(&tar.Header{Name: "./a", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}))
+		_, err := w.Write([]byte(content))
+		must.Succeed(t, err)
+		must.Succeed(t, w.WriteHeader(&tar.Header{Name: "./folder/b", Typeflag: tar.TypeLink, Mode: 0o644, Linkname: "./a"}))
+		must.Succeed(t, w.Close())
+		must.Succeed(t, unpackInto(&packed, to))
+		for _, name := range []string{"a", "folder/b"} {
+			if got, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(got) != content {
+				t.Errorf("%s has %q, want %q: %v", name, got, content, err)
+			}
+		}
+	}
+}
+
 // A sandbox may send any stream: nothing is written outside of the folder.
 func TestI14ASandboxWritesNowhereElse(t *testing.T) {
 	outside := t.TempDir()
@@ -57,7 +77,10 @@ func TestI14ASandboxWritesNowhereElse(t *testing.T) {
 		"a link upwards":   {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../x"}},
 		"a link behind a link": {{Name: "d", Typeflag: tar.TypeSymlink, Linkname: "."},
 			{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../x"}},
-		"a link's own upwards":  {{Name: "a/", Typeflag: tar.TypeDir}, {Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}},
+		"a link's own upwards": {{Name: "a/", Typeflag: tar.TypeDir}, {Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}},
+		"a hard link upwards":  {{Name: "l", Typeflag: tar.TypeLink, Linkname: "../x"}},
+		"a hard link to a link": {{Name: "a/", Typeflag: tar.TypeDir}, {Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../x"},
+			{Name: "l", Typeflag: tar.TypeLink, Linkname: "a/l"}},
 		"dots within the name":  {{Name: "a/../../evil", Typeflag: tar.TypeReg}},
 		"a folder of dots":      {{Name: "../evil/", Typeflag: tar.TypeDir}},
 		"a link of the way out": {{Name: "../l", Typeflag: tar.TypeSymlink, Linkname: "x"}},
