@@ -11,7 +11,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -189,7 +191,7 @@ func editCommand(a *app) *cobra.Command {
 		Use:   "edit (env|template) NAME",
 		Short: "Change a manifest of the catalogue in an editor",
 		Long: `Change a manifest of the catalogue in the editor that ATOLL_EDITOR or EDITOR names. What was changed meanwhile by another caller is
-not replaced.`,
+not replaced. If the change is not taken, the file that was edited is kept, and named.`,
 		Example: `  atollctl edit env agents/shell`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -204,7 +206,7 @@ not replaced.`,
 	return cmd
 }
 
-// edit has no time limit for the user; each call has its own deadline.
+// edit has no time limit for the user; each call has its own deadline. If it fails, what the user has written is kept in its file.
 func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.limit())
 	defer cancel()
@@ -219,12 +221,44 @@ func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 	if err != nil {
 		return err
 	}
-	changed, err := inEditor(cmd, text)
-	if err != nil || bytes.Equal(changed, text) {
-		if err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s unchanged\n", ref)
-		}
+	file, err := temporary(text)
+	if err != nil {
 		return err
+	}
+	err = a.editFile(cmd, c, ref, before.GetRevision(), file, text)
+	if written, unread := os.ReadFile(file); err != nil && unread == nil && !bytes.Equal(written, text) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "what you have written is kept in %s\n", file)
+		return err
+	}
+	_ = os.Remove(file)
+	return err
+}
+
+// temporary returns a new file with a text.
+func temporary(text []byte) (path string, err error) {
+	f, err := os.CreateTemp("", "atollctl-*.yaml")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// editFile lets the user change a manifest in a file, and puts it into the catalogue in the place of a revision.
+func (a *app) editFile(cmd *cobra.Command, c clients, ref manifest.Ref, revision int32, file string, text []byte) error {
+	// While the editor runs, an interrupt is for the editor: it ends neither that nor what follows.
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), syscall.SIGTERM)
+	defer stop()
+	changed, err := inEditor(ctx, cmd, file)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(changed, text) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s unchanged\n", ref)
+		return nil
 	}
 	docs, err := parseManifests(ref.String(), changed)
 	if err != nil {
@@ -233,9 +267,11 @@ func (a *app) edit(cmd *cobra.Command, c clients, ref manifest.Ref) error {
 	if len(docs) != 1 || docs[0].object.Ref() != ref {
 		return usagef("the file must have one manifest, of %s", ref)
 	}
-	ctx, cancel = context.WithTimeout(cmd.Context(), a.limit())
+	ctx, forget := signal.NotifyContext(ctx, os.Interrupt)
+	defer forget()
+	ctx, cancel := context.WithTimeout(ctx, a.limit())
 	defer cancel()
-	what, err := put(ctx, cmd.ErrOrStderr(), c, docs[0], before.GetRevision())
+	what, err := put(ctx, cmd.ErrOrStderr(), c, docs[0], revision)
 	if err != nil {
 		return docs[0].fault(err)
 	}
@@ -251,26 +287,19 @@ func manifestYAML(m *structpb.Struct) ([]byte, error) {
 	return sigsyaml.JSONToYAML(data)
 }
 
-func inEditor(cmd *cobra.Command, text []byte) ([]byte, error) {
+// inEditor runs the editor on a file, and returns what the file has then.
+func inEditor(ctx context.Context, cmd *cobra.Command, file string) ([]byte, error) {
 	words := strings.Fields(cmp.Or(os.Getenv("ATOLL_EDITOR"), os.Getenv("EDITOR")))
 	if len(words) == 0 {
 		return nil, usagef("ATOLL_EDITOR or EDITOR must name an editor")
 	}
-	f, err := os.CreateTemp("", "atollctl-*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	if _, err := f.Write(text); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
-	run := exec.CommandContext(cmd.Context(), words[0], append(words[1:], f.Name())...)
+	interrupts := make(chan os.Signal, 1) // while it is notified, no interrupt ends the program
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	run := exec.CommandContext(ctx, words[0], append(words[1:], file)...)
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := run.Run(); err != nil {
 		return nil, fmt.Errorf("running %s: %w", words[0], err)
 	}
-	return os.ReadFile(f.Name())
+	return os.ReadFile(file)
 }
