@@ -278,6 +278,16 @@ func (a *app) bearer(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
+// dropToken forgets the token that a context's command has printed, because the server does not take it any more.
+func (a *app) dropToken() {
+	if a.printed == nil {
+		return
+	}
+	a.printed.Lock()
+	defer a.printed.Unlock()
+	a.printed.token = ""
+}
+
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 // place is the server's REST API, through which sandboxes are reached.
 type place struct {
 	base   url.URL
-	header http.Header
-	limit  time.Duration // until the response begins
+	token  func(context.Context) (string, error) // for the next request; a context's is renewed while a command runs
+	limit  time.Duration                         // until the response begins
 	http   *http.Client
 	socket websocket.Dialer
 
@@ -41,16 +41,15 @@ func (a *app) place(ctx context.Context) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := a.bearer(ctx)
-	if err != nil {
+	if _, err := a.bearer(ctx); err != nil {
 		return nil, err
 	}
 	handshake := min(handshakeTimeout, a.limit())
 	dialer := net.Dialer{Timeout: handshake, KeepAlive: pingEvery}
 	p := &place{
-		base:   url.URL{Scheme: "http", Host: a.server},
-		header: http.Header{},
-		limit:  a.limit(),
+		base:  url.URL{Scheme: "http", Host: a.server},
+		token: a.bearer,
+		limit: a.limit(),
 		socket: websocket.Dialer{
 			TLSClientConfig: config, NetDialContext: dialer.DialContext, HandshakeTimeout: handshake,
 			ReadBufferSize: reach.MaxMessage, WriteBufferSize: reach.MaxMessage,
@@ -65,10 +64,17 @@ func (a *app) place(ctx context.Context) (*place, error) {
 	if config != nil {
 		p.base.Scheme = "https"
 	}
-	if token != "" {
-		p.header.Set("Authorization", "Bearer "+token)
-	}
 	return p, nil
+}
+
+// header returns the header of a request.
+func (p *place) header(ctx context.Context) (http.Header, error) {
+	header := http.Header{}
+	token, err := p.token(ctx)
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return header, err
 }
 
 func (p *place) url(id, what string, query url.Values) *url.URL {
@@ -84,7 +90,9 @@ func (p *place) get(ctx context.Context, id, what string, query url.Values) (*ht
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", p.base.Host, err)
 	}
-	request.Header = p.header
+	if request.Header, err = p.header(ctx); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	answer, err := p.http.Do(request)
 	switch {
@@ -106,7 +114,11 @@ func (p *place) connect(ctx context.Context, id, what string, query url.Values, 
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
 	dialer := p.socket
 	dialer.Subprotocols = []string{protocol}
-	conn, answer, err := dialer.DialContext(ctx, u.String(), p.header)
+	header, err := p.header(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, answer, err := dialer.DialContext(ctx, u.String(), header)
 	switch {
 	case errors.Is(err, websocket.ErrBadHandshake):
 		defer answer.Body.Close()

@@ -124,7 +124,7 @@ func sandboxesCommand(a *app) *cobra.Command {
 			if !listing.WantsEnded(filter) {
 				d.stream = func(ctx context.Context, c clients, l listener[*sandboxv1.Sandbox]) error {
 					request, _ := listing.Watch(filter) // the faults are about pages and their order, which a watch does not have
-					w := watching{clients: c, request: request, errs: cmd.ErrOrStderr(), listener: l}
+					w := watching{clients: c, request: request, errs: cmd.ErrOrStderr(), listener: l, renew: a.dropToken}
 					return w.run(ctx)
 				}
 			}

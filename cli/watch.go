@@ -22,7 +22,9 @@ type watching struct {
 	request  *sandboxv1.WatchSandboxesRequest
 	errs     io.Writer
 	listener listener[*sandboxv1.Sandbox]
+	renew    func() // called before a stream with another token
 
+	taken    bool // the server took the token of the last stream
 	away     []string
 	troubled bool
 	unshown  error // why an event could not be shown
@@ -43,6 +45,12 @@ func (w *watching) run(ctx context.Context) error {
 				reportError(w.errs, p)
 			}
 			w.troubled = true
+		case problem.Unauthenticated:
+			if !w.taken {
+				return p
+			}
+			w.taken = false // its token has ended, or was rotated
+			w.renew()
 		default:
 			return p
 		}
@@ -68,7 +76,7 @@ func (w *watching) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.troubled = false
+		w.troubled, w.taken = false, true
 		w.request.ResumeToken = event.GetResumeToken()
 		if event.GetType() == sandboxv1.SandboxEvent_BOOKMARK {
 			w.bookmark(event)
