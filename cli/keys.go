@@ -251,13 +251,15 @@ func revokeKeyCommand(a *app) *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.call(cmd, func(ctx context.Context, c clients) error {
-				for _, name := range args {
+				var errs []error
+				for _, name := range args { // also after one that fails: a key that is known to others must not stay valid
 					if _, err := c.keys.DeleteKey(ctx, &sandboxv1.DeleteKeyRequest{Name: name}); err != nil {
-						return err
+						errs = append(errs, fmt.Errorf("revoking %s: %w", name, err))
+						continue
 					}
 					fmt.Fprintf(cmd.ErrOrStderr(), "revoked %s\n", name)
 				}
-				return nil
+				return errors.Join(errs...)
 			})
 		},
 	}
