@@ -88,23 +88,23 @@ func (f *auditFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	out := f.printer(cmd.OutOrStdout())
 	bad := 0
-	for _, name := range files {
+	var errs []error
+	for _, name := range files { // also after one that cannot be read to its end
 		n, err := f.readFile(cmd, name, out)
-		if bad += n; err != nil {
-			return err
-		}
+		bad, errs = bad+n, append(errs, err)
 	}
+	failed := errors.Join(errs...)
 	if bad > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: %s of an audit, such as one that a crash has cut\n",
 			plural.Form(bad, "line is no line", "lines are no lines"))
 	}
-	if bad > 0 && f.read == 0 {
+	if bad > 0 && f.read == 0 && failed == nil {
 		return usagef("there is no line of an audit in %s", strings.Join(files, ", "))
 	}
 	if f.shown == 0 && f.read > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "atollctl: none of %s matches\n", plural.Of(f.read, "line"))
 	}
-	return out.flush()
+	return errors.Join(failed, out.flush())
 }
 
 // instant parses a time, or a duration before now.
@@ -155,7 +155,10 @@ func (f *auditFlags) readFile(cmd *cobra.Command, name string, out printer) (bad
 	if errors.Is(err, context.Canceled) {
 		return bad, nil // the user has ended it
 	}
-	return bad, err
+	if err != nil {
+		return bad, fmt.Errorf("%s: %w", name, err)
+	}
+	return bad, nil
 }
 
 // stdinPatience is how long standard input may be silent before the user is told that the command waits for it.

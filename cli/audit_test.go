@@ -79,6 +79,40 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// A file that cannot be read, or not to its end, hides nothing of what could be read, and is named.
+func TestAuditPrintsAllThatItReads(t *testing.T) {
+	dir := t.TempDir()
+	whole, cut, gone := filepath.Join(dir, "audit.log"), filepath.Join(dir, "cut.log.gz"), filepath.Join(dir, "gone.log")
+	must.Succeed(t, os.WriteFile(whole, []byte(auditLines), 0o600))
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, err := w.Write([]byte(auditLines))
+	must.Succeed(t, err)
+	must.Succeed(t, w.Flush()) // without its end, as a hub leaves it that is killed meanwhile
+	must.Succeed(t, os.WriteFile(cut, zipped.Bytes(), 0o600))
+	for _, tc := range []struct {
+		files  []string
+		events int
+		code   exitCode
+		names  string
+	}{
+		{[]string{gone, whole}, 3, exitUsage, gone},
+		{[]string{whole, gone}, 3, exitUsage, gone},
+		{[]string{cut, whole}, 6, 1, cut},
+		{[]string{whole, cut}, 6, 1, cut},
+	} {
+		for output, header := range map[string]int{"json": 0, "table": 1} {
+			out, _, err := runAudit(t, "", append(tc.files, "-o", output)...)
+			if err == nil || exitCodeOf(err) != tc.code || !strings.Contains(err.Error(), tc.names) {
+				t.Errorf("%q: %v, want exit code %d, and %s named", tc.files, err, tc.code, tc.names)
+			}
+			if n := strings.Count(out, "\n"); n != tc.events+header {
+				t.Errorf("%q: %d lines of %s, want %d events:\n%s", tc.files, n, output, tc.events, out)
+			}
+		}
+	}
+}
+
 func tidied(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Following a file shows what is added to it, also after it was rotated.
