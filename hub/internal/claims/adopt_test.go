@@ -19,8 +19,10 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
@@ -120,6 +122,49 @@ func TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry(t *testing.T) {
 	f.wantReason(problem.ClaimKeyConflict, workertest.Request("k", labelled))
 	f.wantAnswer("k", k.GetId())
 	f.wantReason(problem.ClaimKeyConflict, workertest.Request("k", func(r *sandboxv1.CreateSandboxRequest) { r.NoQueue = true }))
+}
+
+// A caller that is bound to a team, a user or Envs sees and cancels its own claims, and no others, although the ledger that had their
+// requests was lost.
+func TestACallerSeesItsAdoptedClaims(t *testing.T) {
+	f := newFederation(t, map[string]int32{"east": 3})
+	team := func(user string) context.Context {
+		return principal.With(t.Context(), principal.Principal{Team: "t", User: user, AllNamespaces: true})
+	}
+	ofEnv := func(env string) context.Context {
+		policy := access.NewPolicy(&sandboxv1.AccessPolicy{Bindings: []*sandboxv1.RoleBinding{{
+			Name: "b", Role: access.User, Namespaces: []string{"default"}, Envs: []string{"default/" + env},
+			Subjects: []*sandboxv1.Subject{{Kind: access.SubjectTeam, Name: "t"}},
+		}}})
+		who := &access.Identity{Kind: access.KindOIDC, Name: "ann", Team: "t", AllNamespaces: true}
+		get := access.OfMethod(sandboxv1.Claims_GetClaim_FullMethodName).Permission
+		return principal.With(t.Context(), principal.Of(who, get, policy.Grant(who, get)))
+	}
+	k, err := f.hub.Create(team("u"), workertest.Request("k"))
+	must.Succeed(t, err)
+	f.loseLedger()
+	f.tell("east")
+	for name, c := range map[string]struct {
+		as   context.Context
+		sees bool
+	}{
+		"its team": {team(""), true}, "its user": {team("u"), true}, "another user": {team("v"), false},
+		"its Env": {ofEnv("demo"), true}, "another Env": {ofEnv("other"), false},
+	} {
+		claim, err := f.hub.GetClaim(c.as, &sandboxv1.GetClaimRequest{ClaimKey: "k"})
+		if c.sees && (err != nil || claim.GetSandbox().GetId() != k.GetId()) {
+			t.Errorf("%s gets %v: %v", name, claim, err)
+		}
+		if !c.sees {
+			workertest.WantReason(t, err, problem.NotFound)
+		}
+	}
+	_, err = f.hub.CancelClaim(ofEnv("other"), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+	workertest.WantReason(t, err, problem.NotFound)
+	_, err = f.hub.CancelClaim(team(""), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
+	if must.Succeed(t, err); f.Workers["east"].Count() != 0 {
+		t.Error("the sandbox of a canceled claim stays")
+	}
 }
 
 // TestAFlightThatProvedNothingIsNoConflict: while the cluster of an adopted key is away, the first caller need not be its owner.

@@ -73,21 +73,31 @@ func (s *Service) visible(ctx context.Context, p principal.Principal, k keyRef) 
 	if err != nil {
 		return ledger.Held{}, nil, err
 	}
-	if p.User != "" && h.Record.State == ledger.Unproven {
-		return ledger.Held{}, nil, quarantined(h.Record) // only the cluster says which user has the claim
+	bound := p.User != "" || p.BoundToEnvs()
+	if bound && h.Record.State == ledger.Unproven {
+		return ledger.Held{}, nil, quarantined(h.Record) // only the cluster says which user and Env the claim has
 	}
-	user := req.GetUser()
-	if p.User != "" && h.Record.Adopted && h.Record.State != ledger.Ended {
-		sandbox, err := s.lookup(ctx, k.hash, h.Record)
+	user, env := req.GetUser(), req.GetEnv()
+	if bound && h.Record.Adopted { // without a request
+		sandbox, err := s.adoptedSandbox(ctx, k.hash, h.Record)
 		if err != nil {
 			return ledger.Held{}, nil, err
 		}
-		user = sandbox.GetUser()
+		user, env = sandbox.GetUser(), sandbox.GetEnv()
 	}
-	if p.User != "" && p.User != user || !p.SeesClaim(req.GetTeam(), k.namespace, req.GetEnv(), h.Record.Cluster) {
+	// The team is the key's; because the hash of the key includes it, and an adopted record has no request.
+	if p.User != "" && p.User != user || !p.SeesClaim(k.team, k.namespace, env, h.Record.Cluster) {
 		return ledger.Held{}, nil, missing
 	}
 	return h, req, nil
+}
+
+// adoptedSandbox returns the sandbox of an adopted record: its terminal record if it has ended, else what its cluster has.
+func (s *Service) adoptedSandbox(ctx context.Context, hash string, r *ledger.Record) (*sandboxv1.Sandbox, error) {
+	if r.State == ledger.Ended {
+		return s.ledger.Terminal(ctx, r)
+	}
+	return s.lookup(ctx, hash, r)
 }
 
 // GetClaim returns the state of a key, without the sandbox if its cluster does not respond.

@@ -162,6 +162,11 @@ func (p Principal) SeesEnv(namespace, name string) bool {
 		slices.ContainsFunc(p.narrow, func(s access.Scope) bool { return s.Env(namespace, name) }))
 }
 
+// BoundToEnvs reports whether the caller may see some Envs of a namespace only.
+func (p Principal) BoundToEnvs() bool {
+	return slices.ContainsFunc(p.narrow, func(s access.Scope) bool { return len(s.Envs) > 0 })
+}
+
 // SeesCluster reports whether the caller may see a cluster.
 func (p Principal) SeesCluster(id string) bool {
 	return p.narrow == nil || p.ask != nil || slices.ContainsFunc(p.narrow, func(s access.Scope) bool { return s.Cluster(id) })
