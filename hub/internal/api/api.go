@@ -51,7 +51,7 @@ type Fleet interface {
 	Clusters() []*sandboxv1.Cluster
 	Cluster(id string) *sandboxv1.Cluster
 	Keys(namespace string) []segment.Key
-	UnknownEnv(namespace, name string) error
+	UnknownEnv(namespace, name string, caller fleet.Sight) error
 	Env(key segment.Key) *sandboxv1.Env
 	ClusterIDs() []string
 	Drain(ctx context.Context, id string) (*sandboxv1.Cluster, error)

@@ -156,7 +156,7 @@ func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv
 	if env != nil {
 		return p.ShowEnv(env), nil
 	}
-	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName())
+	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName(), p)
 }
 
 func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {

@@ -3,9 +3,11 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +17,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
@@ -41,9 +44,11 @@ func (s *Service) recovered(ctx context.Context) error {
 		s.log.Info("Recovered: the claim keys of all clusters are known")
 		return nil
 	}
+	p := principal.From(ctx)
+	unheard := slices.DeleteFunc(s.recovery.Unheard(registered), func(id string) bool { return !p.SeesCluster(id) })
 	return problem.New(problem.Recovering,
 		"the hub has lost claim keys and waits for those of: %s; claims without a key are served",
-		strings.Join(s.recovery.Unheard(registered), ", ")).WithRetryAfter(problem.RetrySoon)
+		cmp.Or(strings.Join(unheard, ", "), "other clusters")).WithRetryAfter(problem.RetrySoon)
 }
 
 // startPatience is the time after the start during which calls about claim keys wait for the Hello of each registered cluster. The Hello

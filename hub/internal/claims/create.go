@@ -80,7 +80,9 @@ func (s *Service) createUnkeyed(ctx context.Context, req *sandboxv1.CreateSandbo
 			leave(errLeft)
 		}
 	})()
-	sandbox, err := s.newPursuit(req, how, s.clock.Now().Add(timeout)).run(pursued)
+	p := s.newPursuit(req, how, s.clock.Now().Add(timeout))
+	p.as = principal.From(ctx)
+	sandbox, err := p.run(pursued)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled) && err != nil:
 		return nil, gone(ctx)

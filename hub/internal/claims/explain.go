@@ -56,7 +56,7 @@ func (s *Service) explainRequest(req *sandboxv1.ExplainEnvRequest, p principal.P
 	}
 	view := s.fleet.View(envOf(claim))
 	if view == nil {
-		return nil, s.fleet.UnknownEnv(claim.GetNamespace(), claim.GetEnv())
+		return nil, s.fleet.UnknownEnv(claim.GetNamespace(), claim.GetEnv(), p)
 	}
 	route := s.newPursuit(claim, terms{}, s.clock.Now()).route
 	out := s.fleet.Explain(&route, view)

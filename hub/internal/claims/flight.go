@@ -26,6 +26,8 @@ type flight struct {
 	request *sandboxv1.CreateSandboxRequest
 	terms   // the terms of its first caller
 
+	as principal.Principal // its first caller
+
 	ctx    context.Context // ends with the service, or by cancel
 	cancel context.CancelCauseFunc
 
@@ -239,7 +241,7 @@ func (s *Service) join(
 		return f, !f.closed, nil
 	}
 	f = &flight{
-		hash: hash, account: account, request: req, terms: how,
+		hash: hash, account: account, request: req, terms: how, as: principal.From(ctx),
 		proven: make(chan struct{}), durable: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(telemetry.Adopt(s.background.Context(), ctx))

@@ -167,6 +167,7 @@ func (k *keyed) pursue(ctx context.Context, holder *target) (*sandboxv1.Sandbox,
 	p := k.earlier
 	if p == nil {
 		p = k.service.newPursuit(f.request, f.dispatched(), k.deadline)
+		p.as = f.as
 		p.keyHash, p.recordTarget, p.check, p.at.keyed = f.hash, k.recordTarget, k.check, true
 	}
 	p.deadline, p.released, p.target, p.at.open, p.at.staleRetried = k.deadline, false, nil, false, false

@@ -18,10 +18,10 @@ import (
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
 	"navix.sh/atoll/hub/internal/fleet"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/router"
-	"navix.sh/atoll/pkg/segment"
 	"navix.sh/atoll/pkg/telemetry"
 	"navix.sh/atoll/pkg/wallclock"
 )
@@ -42,6 +42,7 @@ type pursuit struct {
 	service *Service
 	request *sandboxv1.CreateSandboxRequest // as resolve returned it
 	terms
+	as       principal.Principal // the caller, for errors; the zero value sees nothing
 	deadline time.Time
 	// recordTarget records the claim's next candidate and returns the attempt's number; nil without a key.
 	recordTarget func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
@@ -143,7 +144,7 @@ func (p *pursuit) choose(ctx context.Context) error {
 	for try := 0; t == nil; try++ {
 		view, picked, again := p.pickSettled(ctx)
 		if view == nil {
-			return s.fleet.UnknownEnv(p.request.GetNamespace(), p.request.GetEnv())
+			return s.fleet.UnknownEnv(p.request.GetNamespace(), p.request.GetEnv(), p.as)
 		}
 		if !picked.OK() {
 			return p.noneLeft(picked.Reason)
@@ -370,7 +371,7 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	case len(faults) > 0:
 		return fmt.Sprintf("%s: %s", reason, strings.Join(faults, "; "))
 	case reason == router.NoMembers:
-		return "NoMembers: no cluster has a pool of it" + s.unserved(envOf(req))
+		return "NoMembers: no cluster has a pool of it" + s.unserved(req)
 	case reason.Lasting():
 		view := s.fleet.View(envOf(req))
 		return fmt.Sprintf("%s: %s; explain tells more", reason, mismatch(req, reason, view))
@@ -378,13 +379,14 @@ func (s *Service) misconfigured(req *sandboxv1.CreateSandboxRequest, reason rout
 	return ""
 }
 
-// unserved lists, as text, the clusters that an Env names but that do not serve it.
-func (s *Service) unserved(env segment.Key) (text string) {
-	missing, without := s.fleet.Unserved(env)
-	for _, id := range missing {
+// unserved lists, as text, the clusters that a claim may go to and its Env names, but that do not serve it.
+func (s *Service) unserved(req *sandboxv1.CreateSandboxRequest) (text string) {
+	missing, without := s.fleet.Unserved(envOf(req))
+	other := func(id string) bool { return !allows(req, id) }
+	for _, id := range slices.DeleteFunc(missing, other) {
 		text += fmt.Sprintf("; cluster %s, which the Env names, is not registered", id)
 	}
-	for _, id := range without {
+	for _, id := range slices.DeleteFunc(without, other) {
 		text += fmt.Sprintf("; cluster %s, which the Env names, has no such Env", id)
 	}
 	return text

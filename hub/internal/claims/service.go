@@ -27,8 +27,8 @@ import (
 type Fleet interface {
 	// View returns the router's view of an Env, or nil for an unknown Env.
 	View(key segment.Key) *router.View
-	// UnknownEnv returns the error for an Env that no cluster has.
-	UnknownEnv(namespace, name string) error
+	// UnknownEnv returns the error for an Env that no cluster has, as the caller may see it.
+	UnknownEnv(namespace, name string, caller fleet.Sight) error
 	// Faults returns, by cluster, the faults of an Env that a person must fix before the Env's members in that cluster can serve.
 	Faults(key segment.Key) map[string]string
 	// Unserved lists the clusters that an Env names: those that are not registered, and those without such an Env.

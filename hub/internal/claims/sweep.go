@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"navix.sh/atoll/hub/internal/ledger"
+	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/store"
 )
@@ -119,6 +120,7 @@ func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) 
 	if err != nil {
 		return err
 	}
+	ctx = principal.With(ctx, principal.Principal{}) // whoever joins it later is not known
 	_, _, err = s.join(ctx, hash, h.Record.Account, req, terms{wait: noWait})
 	return err
 }

@@ -39,7 +39,7 @@ func (s *Service) RefreshEnv(ctx context.Context, in *sandboxv1.RefreshEnvReques
 	}
 	view := s.fleet.View(segment.Key{Namespace: in.GetNamespace(), Name: in.GetName()})
 	if view == nil {
-		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName())
+		return nil, s.fleet.UnknownEnv(in.GetNamespace(), in.GetName(), p)
 	}
 	there := membersByCluster(view)
 	all := slices.Collect(maps.Keys(there))

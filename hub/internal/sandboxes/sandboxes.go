@@ -12,6 +12,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/hub/internal/calls"
+	"navix.sh/atoll/hub/internal/fleet"
 	"navix.sh/atoll/hub/internal/lastknown"
 	"navix.sh/atoll/hub/internal/principal"
 	"navix.sh/atoll/pkg/keyed"
@@ -30,8 +31,8 @@ type Fleet interface {
 	ClusterIDs() []string
 	// Cluster returns a cluster, or nil for an unknown one.
 	Cluster(id string) *sandboxv1.Cluster
-	// UnknownEnv returns the error for an Env that no cluster has.
-	UnknownEnv(namespace, name string) error
+	// UnknownEnv returns the error for an Env that no cluster has, as the caller may see it.
+	UnknownEnv(namespace, name string, caller fleet.Sight) error
 }
 
 // Claims is the hub's record of the claims of sandboxes.
