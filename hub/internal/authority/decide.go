@@ -80,8 +80,10 @@ func advance(s *hubstate.Authority, to hubstate.RotationStep, now time.Time) {
 	switch to {
 	case hubstate.Stable:
 		s.CAs = s.CAs[len(s.CAs)-1:]
-	case hubstate.Renewing: // unused tokens name the previous CA
-		s.Invitations, s.Waiting = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool { return i.UsedAt.IsZero() }), nil
+	case hubstate.Renewing:
+		// Tokens name the previous CA. An invitation that waits for an approval goes with its request; because otherwise its cluster would ask
+		// until it expires, and nobody could approve it.
+		s.Invitations, s.Waiting = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool { return !i.Granted }), nil
 	}
 }
 

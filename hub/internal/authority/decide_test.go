@@ -55,10 +55,11 @@ func TestAdvance(t *testing.T) {
 	for _, tt := range []struct {
 		to                        hubstate.RotationStep
 		cas, invitations, waiting int
-	}{{hubstate.Distributing, 2, 2, 1}, {hubstate.Renewing, 2, 1, 0}, {hubstate.Dropping, 2, 2, 1}, {hubstate.Stable, 1, 2, 1}} {
+	}{{hubstate.Distributing, 2, 3, 1}, {hubstate.Renewing, 2, 1, 0}, {hubstate.Dropping, 2, 3, 1}, {hubstate.Stable, 1, 3, 1}} {
 		s := &hubstate.Authority{
 			Generation: 7, CAs: []hubstate.CA{{Cert: []byte("old")}, {Cert: []byte("new")}}, Skip: true,
-			Invitations: []hubstate.Invitation{{ID: "unused"}, {ID: "used", UsedAt: now}}, Waiting: []hubstate.Joiner{{Invitation: "unused"}},
+			Invitations: []hubstate.Invitation{{ID: "unused"}, {ID: "waits", UsedAt: now}, {ID: "used", UsedAt: now, Granted: true}},
+			Waiting:     []hubstate.Joiner{{Invitation: "waits"}},
 		}
 		advance(s, tt.to, now)
 		if s.Step != tt.to || s.Generation != 8 || !s.Since.Equal(now) || s.Skip {
