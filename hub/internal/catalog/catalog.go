@@ -239,6 +239,13 @@ func (s *Service) sleep(ctx context.Context, d time.Duration) bool {
 	return wallclock.Sleep(ctx, s.opts.Clock, d) == nil
 }
 
+// changedError is the error of a write that another write of the record has preceded.
+type changedError struct{ shown *problem.Error }
+
+func (e changedError) Error() string { return e.shown.Error() }
+
+func (e changedError) Unwrap() error { return e.shown }
+
 // write stores a record and its history, provided that the stored record is still before. A nil before means that there is none. A nil
 // history stays unchanged.
 func (s *Service) write(ctx context.Context, r, before *record, history []revision) error {
@@ -263,7 +270,8 @@ func (s *Service) write(ctx context.Context, r, before *record, history []revisi
 	written, err := s.opts.Store.Commit(ctx, txn)
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return problem.InvalidField("revision", "", "the revision that is there: "+r.Ref.String()+" has just been changed; get it, and try again")
+		return changedError{problem.InvalidField("revision", "",
+			"the revision that is there: "+r.Ref.String()+" has just been changed; get it, and try again")}
 	case err != nil:
 		return storeFailed(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,18 +106,27 @@ func (s *Service) Take(ctx context.Context, in Sourced) error {
 		} // a cluster has a later revision: the hub's store was set back, its cluster was not
 	case takeNote:
 		from.Revision = last.Revision
-		return s.writeOrigin(ctx, before, from)
+		return passing(s.writeOrigin(ctx, before, from))
 	case takeSetBack:
 		from.Hash, from.SetBack, from.Revision = last.Hash, true, last.Revision
 		if err := s.writeOrigin(ctx, before, from); err != nil {
-			return err
+			return passing(err)
 		}
 		return setBack(before)
 	case stillSetBack:
 		return setBack(before)
 	case takeIt:
 	}
-	return s.replace(ctx, &record{Ref: ref, Manifest: data, Source: from, object: o}, before)
+	return passing(s.replace(ctx, &record{Ref: ref, Manifest: data, Source: from, object: o}, before))
+}
+
+// passing returns UNAVAILABLE for a write that another one has preceded, as the step of a rollout; because the object is not at fault, and
+// is taken again.
+func passing(err error) error {
+	if changed := (changedError{}); errors.As(err, &changed) {
+		return problem.New(problem.Unavailable, "%w", err)
+	}
+	return err
 }
 
 func setBack(r *record) error {

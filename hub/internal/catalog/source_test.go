@@ -2,7 +2,34 @@
 
 package catalog
 
-import "testing"
+import (
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/hub/internal/workertest"
+	"navix.sh/atoll/pkg/manifest"
+	"navix.sh/atoll/pkg/problem"
+)
+
+// An object whose record another replica has just written is not refused: it is taken once this replica knows of that write.
+func TestAnObjectIsNotRefusedForAnotherWrite(t *testing.T) {
+	w := newWorld(t)
+	behind := w.Service
+	w.restart() // another replica
+	take := func(s *Service) error {
+		data, err := yaml.YAMLToJSON([]byte(envText))
+		must.Succeed(t, err)
+		o, err := manifest.Parse(data)
+		must.Succeed(t, err)
+		return s.Take(t.Context(), Sourced{UID: "u", Generation: 1, By: "kubectl", Manifest: o})
+	}
+	must.Succeed(t, take(w.Service))
+	workertest.WantReason(t, take(behind), problem.Unavailable)
+	must.Succeed(t, behind.load(t.Context()))
+	must.Succeed(t, take(behind))
+}
 
 // I4: what becomes of an object of the hub's own cluster, by what was last taken from it.
 func TestI4Weigh(t *testing.T) {
