@@ -23,6 +23,9 @@
 // keys and the policy of the store: what was revoked since the backup stays revoked. A change that arrives while the store is read in full
 // is applied after the read; because the older read would make a revoked key valid again: TestARevocationDuringAReadHolds.
 //
+// A change that arrives after a later one of the same entry does not count; because it would bring a revoked key back. It may arrive from
+// the watch (TestALateWatchRevivesNoKey), or from a write of this replica (TestALateWriteRevivesNoKey, TestARotationRevivesNoRevokedKey).
+//
 // Last uses are collected for a minute and written together, without delaying a caller. A crash loses up to a minute of them.
 //
 // # What is refused

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/hub/internal/chanmutex"
 	"navix.sh/atoll/pkg/access"
 	"navix.sh/atoll/pkg/store"
 )
@@ -59,6 +60,8 @@ type Service struct {
 	state   atomic.Pointer[state]
 	changed chan struct{}
 
+	writing chanmutex.Mutex // held during a commit and its application: own writes are applied in the order of their commits
+
 	mu   sync.Mutex // guards changes of the state; a change is applied only after its commit
 	used uses
 
@@ -73,6 +76,9 @@ type state struct {
 	stored   *sandboxv1.AccessPolicy // nil: none
 	revision uint64                  // of its entry
 	teams    map[string]*limits
+
+	floor   uint64            // the state has every change of the store up to this revision
+	deleted map[string]uint64 // revisions of own deletions that are later than floor, by key of the entry
 }
 
 // New returns a Service that has loaded the store.
@@ -108,7 +114,13 @@ func (s *Service) Authorize(ctx context.Context, who *access.Identity, p access.
 func (s *Service) load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := &state{keys: map[string]*record{}}
+	next := &state{keys: map[string]*record{}, deleted: maps.Clone(s.state.Load().deleted)}
+	if shared, ok := s.opts.Store.(store.Shared); ok {
+		var err error
+		if next.floor, err = shared.Revision(); err != nil {
+			return fmt.Errorf("reading keys and roles: %w", err)
+		}
+	}
 	for e, err := range store.All(ctx, s.opts.Store, prefix, store.MaxRange) {
 		if err != nil {
 			return fmt.Errorf("reading keys and roles: %w", err)
@@ -149,6 +161,7 @@ func (s *Service) set(next *state) {
 			next.byDigest[r.Old.SHA256] = r
 		}
 	}
+	maps.DeleteFunc(next.deleted, func(_ string, at uint64) bool { return at <= next.floor })
 	next.policy = access.NewPolicy(next.stored)
 	next.teams = map[string]*limits{}
 	for _, l := range next.stored.GetLimits() {
@@ -161,20 +174,47 @@ func (s *Service) set(next *state) {
 	}
 }
 
-// apply applies the changes that are later than the state.
-func (s *Service) apply(events []store.Event) {
+// heard applies the changes of one transaction from the watch. The watch passes changes in the order of their revisions, so the state then
+// has every change up to these.
+func (s *Service) heard(events []store.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	next := s.apply(events)
+	for _, e := range events {
+		next.floor = max(next.floor, e.Revision)
+	}
+	s.set(next)
+}
+
+// wrote applies a change of this replica. The watch may pass earlier changes afterwards. So the state keeps a deletion until the watch has
+// passed it; because an earlier change would bring the entry back.
+func (s *Service) wrote(e store.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.apply([]store.Event{e})
+	if _, shared := s.opts.Store.(store.Shared); shared && e.Deleted {
+		if next.deleted == nil {
+			next.deleted = map[string]uint64{}
+		}
+		next.deleted[e.Key] = e.Revision
+	}
+	s.set(next)
+}
+
+// apply returns a state with the changes that are later than the current one. Called with the lock held.
+func (s *Service) apply(events []store.Event) *state {
 	before := s.state.Load()
-	next := &state{keys: maps.Clone(before.keys), stored: before.stored, revision: before.revision}
+	next := &state{
+		keys: maps.Clone(before.keys), stored: before.stored, revision: before.revision, floor: before.floor,
+		deleted: maps.Clone(before.deleted),
+	}
 	for _, e := range events {
 		name, isKey := strings.CutPrefix(e.Key, keyPrefix)
-		known := next.revision
-		if isKey {
-			known = 0
-			if r := next.keys[name]; r != nil {
-				known = r.revision
-			}
+		known := max(next.floor, next.deleted[e.Key])
+		if !isKey {
+			known = max(known, next.revision)
+		} else if r := next.keys[name]; r != nil {
+			known = max(known, r.revision)
 		}
 		switch {
 		case e.Revision < known:
@@ -189,7 +229,7 @@ func (s *Service) apply(events []store.Event) {
 			next.stored, next.revision = nil, 0
 		}
 	}
-	s.set(next)
+	return next
 }
 
 // Run follows the store, and writes last uses, until ctx ends.
@@ -216,7 +256,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 func (s *Service) follow(ctx context.Context, shared store.Shared) {
 	store.KeepFollowing(ctx, shared, store.FollowOptions{
-		Prefix: prefix, Load: s.load, Changed: s.apply, Clock: s.opts.Clock,
+		Prefix: prefix, Load: s.load, Changed: s.heard, Clock: s.opts.Clock,
 		Failed: func(err error) {
 			s.opts.Log.Info("Could not follow keys and roles in the store; the last state is used", "error", err.Error())
 		},
@@ -231,6 +271,8 @@ func (s *Service) commit(ctx context.Context, key string, revision uint64, value
 	} else {
 		txn.Puts = []store.Put{{Key: key, Value: value}}
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	written, err := s.opts.Store.Commit(ctx, txn)
 	if err != nil {
 		if errors.Is(err, store.ErrConflict) {
@@ -238,7 +280,7 @@ func (s *Service) commit(ctx context.Context, key string, revision uint64, value
 		}
 		return storeFailed(err)
 	}
-	s.apply([]store.Event{{Entry: store.Entry{Key: key, Value: value, Revision: written}, Deleted: value == nil}})
+	s.wrote(store.Event{Entry: store.Entry{Key: key, Value: value, Revision: written}, Deleted: value == nil})
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -122,14 +123,14 @@ func TestKeysLiveInTheStore(t *testing.T) {
 	}
 }
 
-// interrupted is a store that calls during once, after the next Range has read.
+// interrupted is a store that calls during once, after the next Range has read, and committed once, after the next Commit.
 type interrupted struct {
-	store.Store
-	during func()
+	store.Shared
+	during, committed func()
 }
 
 func (i *interrupted) Range(ctx context.Context, prefix, after string, limit int) ([]store.Entry, error) {
-	entries, err := i.Store.Range(ctx, prefix, after, limit)
+	entries, err := i.Shared.Range(ctx, prefix, after, limit)
 	if during := i.during; during != nil {
 		i.during = nil
 		during()
@@ -137,10 +138,117 @@ func (i *interrupted) Range(ctx context.Context, prefix, after string, limit int
 	return entries, err
 }
 
+func (i *interrupted) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
+	revision, err := i.Shared.Commit(ctx, txn)
+	if committed := i.committed; committed != nil {
+		i.committed = nil
+		committed()
+	}
+	return revision, err
+}
+
+// hear passes the first transactions of a store to a Service, and calls then after each.
+func hear(t *testing.T, s *Service, shared store.Shared, transactions int, then func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := shared.Watch(ctx, prefix, 0, func(events []store.Event) {
+		s.heard(events)
+		then()
+		if transactions--; transactions == 0 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// A key that this replica has revoked stays revoked while the watch passes what was written before. What remembers that ends with the watch
+// of the revocation (I10), and another replica's key of the same name is valid.
+func TestALateWatchRevivesNoKey(t *testing.T) {
+	for what, read := range map[string]bool{"the watch is late": false, "everything is read meanwhile": true} {
+		shared := store.NewMemory()
+		s, _ := replica(t, shared, nil)
+		keys := KeysAPI{Service: s}
+		made, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		_, err = keys.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		if read {
+			must.Succeed(t, s.load(t.Context()))
+		}
+		hear(t, s, shared, 2, func() {
+			if _, err := s.Authenticate(t.Context(), made.GetToken()); !errors.Is(err, access.ErrNotMine) {
+				t.Errorf("%s: the revoked key: %v", what, err)
+			}
+		})
+		if left := s.state.Load().deleted; len(left) > 0 {
+			t.Errorf("%s: the deletions %v are kept", what, left)
+		}
+		other, _ := replica(t, shared, nil)
+		again, err := KeysAPI{Service: other}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		hear(t, s, shared, 3, func() {})
+		_, err = s.Authenticate(t.Context(), again.GetToken())
+		must.Succeed(t, err)
+	}
+}
+
+// A write that this replica applies late, after it has heard that another replica has revoked the key, does not bring the key back.
+func TestALateWriteRevivesNoKey(t *testing.T) {
+	for what, learn := range map[string]func(s *Service, shared store.Shared){
+		"it has heard": func(s *Service, shared store.Shared) { hear(t, s, shared, 2, func() {}) },
+		"it has read":  func(s *Service, _ store.Shared) { must.Succeed(t, s.load(t.Context())) },
+	} {
+		shared := store.NewMemory()
+		slow := &interrupted{Shared: shared}
+		s, _ := replica(t, slow, nil)
+		slow.committed = func() {
+			other, _ := replica(t, shared, nil)
+			_, err := KeysAPI{Service: other}.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"})
+			must.Succeed(t, err)
+			learn(s, shared)
+		}
+		made, err := KeysAPI{Service: s}.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		if _, err := s.Authenticate(t.Context(), made.GetToken()); !errors.Is(err, access.ErrNotMine) {
+			t.Errorf("%s: the revoked key: %v", what, err)
+		}
+	}
+}
+
+// A hub on bbolt, which has no watch, revokes a key while a rotation of it is committed and not applied yet.
+func TestARotationRevivesNoRevokedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &interrupted{Shared: store.NewMemory()}
+		s, _ := replica(t, struct{ store.Store }{slow}, nil)
+		keys := KeysAPI{Service: s}
+		made, err := keys.CreateKey(t.Context(), &sandboxv1.CreateKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		over := make(chan error, 1)
+		slow.committed = func() {
+			go func() {
+				_, err := keys.DeleteKey(t.Context(), &sandboxv1.DeleteKeyRequest{Name: "ci"})
+				over <- err
+			}()
+			synctest.Wait()
+		}
+		rotated, err := keys.RotateKey(t.Context(), &sandboxv1.RotateKeyRequest{Name: "ci"})
+		must.Succeed(t, err)
+		must.Succeed(t, <-over)
+		for what, token := range map[string]string{"old": made.GetToken(), "new": rotated.GetToken()} {
+			if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, access.ErrNotMine) {
+				t.Errorf("the %s token of the revoked key: %v", what, err)
+			}
+		}
+	})
+}
+
 // A key that is revoked while everything is read, because another change met one of another replica, stays revoked.
 func TestARevocationDuringAReadHolds(t *testing.T) {
 	shared := store.NewMemory()
-	slow := &interrupted{Store: shared}
+	slow := &interrupted{Shared: shared}
 	s, _ := replica(t, slow, nil)
 	keys := KeysAPI{Service: s}
 	tokens := map[string]string{}
