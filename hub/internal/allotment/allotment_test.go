@@ -310,6 +310,39 @@ func TestOthersKeepTheFloorOfALostCluster(t *testing.T) {
 	f.floors(t, s, map[string]int32{"east": 2, "north": 1, "west": 1}, "")
 }
 
+// TestI10AForgottenClusterIsNotAsked: nothing is kept of it, and it is asked once it has joined again.
+func TestI10AForgottenClusterIsNotAsked(t *testing.T) {
+	f := newFederation(t, store.NewMemory(), "east", "old")
+	f.workers["old"].old = true
+	s, err := New(Options{Store: f.store, Fleet: f, Calls: f, Clock: clock.RealClock{}, Log: testr.New(t)})
+	must.Succeed(t, err)
+	ctx, end := context.WithTimeout(t.Context(), patience)
+	defer end()
+	l, err := s.begin(ctx, end)
+	must.Succeed(t, err)
+	for _, id := range []string{"east", "old"} {
+		wake, fresh := l.enrol(id)
+		if !fresh {
+			t.Fatalf("%s is asked already", id)
+		}
+		must.Succeed(t, l.ask(ctx, id))
+		f.change(func() { f.workers[id].gone = true })
+		l.keepAsking(ctx, id, wake)
+		if ctx.Err() != nil || l.division.Answering(id) || len(l.wakes)+len(l.unbound) > 0 {
+			t.Fatalf("%s is forgotten, and asked until %v: goroutines %v, without rooms %v", id, ctx.Err(), l.wakes, l.unbound)
+		}
+		f.change(func() { f.workers[id].gone, f.workers[id].old = false, false })
+		if _, again := l.enrol(id); !again {
+			t.Errorf("%s has joined again, and is not asked", id)
+		}
+		must.Succeed(t, l.ask(ctx, id))
+		if !l.division.Answering(id) {
+			t.Errorf("%s has joined again, and its response does not count", id)
+		}
+		l.wakes = map[string]chan struct{}{}
+	}
+}
+
 // I9, I15: what clusters that know no rooms say they hold does not wrap around; because less than nothing would be room for others.
 func TestI9HoldingsOfUnboundClustersDoNotWrapAround(t *testing.T) {
 	f := newFederation(t, nil, "east", "west")

@@ -27,9 +27,9 @@ const (
 	maxGroups = 2000
 )
 
-// keepAsking sends one cluster its rooms, until ctx ends.
+// keepAsking sends one cluster its rooms, until ctx ends or the cluster is forgotten.
 func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struct{}) {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !l.dismiss(cluster) {
 		if err := l.ask(ctx, cluster); err != nil {
 			l.fail(ctx, err)
 			return
@@ -43,6 +43,20 @@ func (l *leader) keepAsking(ctx context.Context, cluster string, wake chan struc
 		}
 		timer.Stop()
 	}
+}
+
+// dismiss reports whether a cluster is not registered any more. It then removes what the leader keeps about the cluster, so that the
+// cluster's goroutine ends, and enrol starts another one if a cluster with that name joins (I10).
+func (l *leader) dismiss(cluster string) bool {
+	if l.opts.Fleet.Cluster(cluster) != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.wakes, cluster)
+	delete(l.unbound, cluster)
+	l.division.Away(cluster)
+	return true
 }
 
 // ask sends a cluster its rooms and applies its response. It returns an error only if the store fails.

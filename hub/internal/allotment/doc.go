@@ -21,7 +21,7 @@
 //     leader's term ends, and a new one begins.
 //   - A room is stored before it is sent: TestI9RoomsAreStoredBeforeTheyAreSent.
 //   - Each cluster has a goroutine, so a cluster that does not respond delays no others (I7). A cluster is called every two seconds, and as
-//     soon as its rooms change.
+//     soon as its rooms change. The goroutine ends when the cluster is forgotten: TestI10AForgottenClusterIsNotAsked.
 //   - Nothing is divided before clusters had time to respond.
 //   - While a cluster gets no claims (silent for 40 s, quarantined, or draining), the others keep its part of minReplicas as well. A new
 //     leader that has not seen a cluster waits for the same time: TestOthersKeepTheFloorOfALostCluster.
