@@ -334,6 +334,9 @@ func (w *watch) pass(ctx context.Context, it *item, age *durationpb.Duration) er
 	case known:
 		event.Type = sandboxv1.SandboxEvent_DELETED
 	default:
+		if it.gone { // it left the filter before it ended
+			delete(w.known, s.GetId())
+		}
 		return nil
 	}
 	if w.known[s.GetId()] = event.Type != sandboxv1.SandboxEvent_DELETED; it.gone || !w.known[s.GetId()] && w.After == nil {

@@ -381,6 +381,48 @@ func TestResumption(t *testing.T) {
 	})
 }
 
+// TestI10AResumedWatchKeepsNoEndedSandbox, also if the sandbox left the filter before it ended.
+func TestI10AResumedWatchKeepsNoEndedSandbox(t *testing.T) {
+	world := newWorld(t, Limits{}, "east")
+	query, faults := listing.Parse(&list{Phase: sandboxv1.Phase_RUNNING})
+	must.Succeed(t, faults.Err())
+	topic := newTopic(world.Service, Scope{})
+	defer topic.end()
+	w := &watch{
+		Request: Request{
+			Query: query, Marks: listing.MarksOf(&list{}), After: &listing.Mark{Copy: topic.copyID, Revision: 1},
+			Sees: func(*sandboxv1.Sandbox) bool { return true },
+		},
+		topic: topic, service: world.Service, known: map[string]bool{}, out: make(chan *sandboxv1.SandboxEvent, 1), sent: make(chan error, 1),
+	}
+	revision := uint64(1)
+	change := func(born uint64, p sandboxv1.Phase, gone bool, want string) {
+		t.Helper()
+		revision++
+		s := &sandboxv1.Sandbox{Id: world.clusters["east"].id(int(born)), Phase: p}
+		w.sent <- nil
+		must.Succeed(t, w.pass(t.Context(), &item{sandbox: s, cluster: "east", revision: revision, born: born, gone: gone}, nil))
+		got := ""
+		select {
+		case event := <-w.out:
+			got = event.GetType().String()
+		case <-w.sent: // nothing was delivered
+		}
+		if got != want {
+			t.Errorf("sandbox %d, %s, ended %t: %q, want %q", born, p, gone, got, want)
+		}
+	}
+	for born, first := range map[uint64]string{1: "MODIFIED", 2: "ADDED"} { // before and after the resumeToken
+		change(born, sandboxv1.Phase_RUNNING, false, first)
+		change(born, sandboxv1.Phase_STOPPING, false, "DELETED")
+		change(born, sandboxv1.Phase_STOPPING, false, "")
+		change(born, sandboxv1.Phase_ENDED, true, "")
+		if len(w.known) > 0 {
+			t.Errorf("sandbox %d has ended, and %v is kept", born, w.known)
+		}
+	}
+}
+
 // I5: what is not heard has not ended. What a cluster says when it is back, has.
 func TestI5AClusterThatIsAwayEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
