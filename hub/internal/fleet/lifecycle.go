@@ -200,6 +200,7 @@ func (c *cluster) empty() {
 	c.order = segment.Order{}
 	c.inFlight.covered(c.order)
 	c.known.Store(true)
+	c.unsent.Store(0)
 	c.liveness.clear()
 	c.SetHealth(router.Unreachable)
 }

@@ -205,12 +205,16 @@ func TestForgettingThatCannotBeRecordedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestASuccessorIsNotMeasuredByTheOneBefore: its reports start from zero, in the same hub process.
+// TestASuccessorIsNotMeasuredByTheOneBefore: its reports and the claims that it names start from zero, in the same hub process.
 func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	f := newFleet(t, &memoryRegistry{})
 	east := connected(t, f, "east")
 	for n := range int32(5) {
 		east.change(pool(env(0), n+1))
+	}
+	f.NamedUnsent("east", 3)
+	if got := f.Cluster("east").GetMessage(); !strings.Contains(got, "named 3 claims") {
+		t.Errorf("its message is %q", got)
 	}
 	east.session.Close()
 	operate(t, f.Forget, "east")
@@ -219,6 +223,9 @@ func TestASuccessorIsNotMeasuredByTheOneBefore(t *testing.T) {
 	successor.uid, successor.term = "uid-successor", "successor"
 	successor.connect(f)
 	wantTruth(t, f, successor)
+	if got := f.Cluster("east").GetMessage(); strings.Contains(got, "named") {
+		t.Errorf("its successor's message is %q", got)
+	}
 }
 
 // TestForgettingRevokesTheCertificatesKey under every name, over a restart of the hub, until it is reverted.
