@@ -96,8 +96,17 @@ func (s *Service) identify(ctx context.Context) error {
 	}
 }
 
+// load reads the whole store. A record that was written during the read stays if the read did not see it; because it would be set back
+// until its event arrives.
 func (s *Service) load(ctx context.Context) error {
 	next := &state{records: map[string]*record{}, statuses: map[string]statuses{}}
+	var from uint64 // the read sees every change up to this revision
+	if shared, ok := s.opts.Store.(store.Shared); ok {
+		var err error
+		if from, err = shared.Revision(); err != nil {
+			return fmt.Errorf("reading the catalogue: %w", err)
+		}
+	}
 	for _, part := range []string{objectPrefix, clusterPrefix} {
 		for e, err := range store.All(ctx, s.opts.Store, part, 1000) {
 			if err != nil {
@@ -110,6 +119,11 @@ func (s *Service) load(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for key, r := range s.state.Load().records {
+		if read := next.records[key]; r.stored > from && (read == nil || r.stored > read.stored) {
+			next.records[key] = r
+		}
+	}
 	s.state.Store(next)
 	s.wakeDeliverers(func(string) bool { return true })
 	return nil

@@ -636,6 +636,32 @@ func TestACallSeesWhatAnotherReplicaWrote(t *testing.T) {
 	}
 }
 
+// What is written while everything is read stays; what another replica has removed before goes.
+func TestAWriteDuringAReadHolds(t *testing.T) {
+	w := newWorld(t)
+	s := &meanwhile{Shared: store.NewMemory()}
+	w.store = s
+	w.restart()
+	must.Succeed(t, w.putEnv(envText))
+	s.afterRange = func() error {
+		other := strings.Replace(envText, "name: demo", "name: other", 1)
+		return errors.Join(w.putEnv(strings.ReplaceAll(envText, "instanceType: s", "instanceType: m")),
+			w.PutEnv(w.admin(), &sandboxv1.PutEnvRequest{Namespace: "default", Name: "other", Env: object(t, other)}))
+	}
+	must.Succeed(t, w.load(t.Context()))
+	records := w.state.Load().records
+	demo, other := records[keyOf(envRef("default", "demo"))], records[keyOf(envRef("default", "other"))]
+	if s.afterRange != nil || demo == nil || demo.Revision != 2 || other == nil {
+		t.Errorf("after the read there are %+v and %+v", demo, other)
+	}
+	_, err := s.Commit(t.Context(), store.Txn{Deletes: []string{objectPrefix + keyOf(envRef("default", "other"))}})
+	must.Succeed(t, err)
+	must.Succeed(t, w.load(t.Context()))
+	if left := w.state.Load().records; len(left) != 1 {
+		t.Errorf("after the removal there are %v", left)
+	}
+}
+
 // A stage begins when the one before is ready; one that fails takes everything back; a restart changes nothing.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@
 //	catalog/c/CLUSTER          the status of each manifest in a cluster
 //
 // Every replica has all of it in memory, and follows the store. The replica to which a cluster is attached delivers the cluster's part and
-// writes the status. After a restart it asks the cluster which revisions it has, and sends again those that no entry shows as taken.
+// writes the status. After a restart it asks the cluster which revisions it has, and sends again those that no entry shows as taken. A
+// record that is written while the store is read in full stays, although the read may not have seen it: TestAWriteDuringAReadHolds.
 //
 // # Rules
 //

@@ -200,11 +200,22 @@ func team(t *testing.T, name string) context.Context {
 }
 
 // meanwhile is a store of several replicas, where another one writes an entry once this one has read it, or once this one has committed.
+// afterRange is for a write of this replica while it reads everything.
 type meanwhile struct {
 	store.Shared
 	key         string
 	afterRead   func() error // after a read of key; nil: nothing is written
 	afterCommit func() error // after a commit; nil: nothing is written
+	afterRange  func() error // after a read of several entries; nil: nothing is written
+}
+
+func (r *meanwhile) Range(ctx context.Context, prefix, after string, limit int) ([]store.Entry, error) {
+	entries, err := r.Shared.Range(ctx, prefix, after, limit)
+	if then := r.afterRange; then != nil {
+		r.afterRange = nil
+		err = errors.Join(err, then())
+	}
+	return entries, err
 }
 
 func (r *meanwhile) Commit(ctx context.Context, txn store.Txn) (uint64, error) {
