@@ -748,6 +748,34 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// I4: an undo in a store that was set back has a later revision than the clusters, and they get it.
+func TestI4AnUndoInAStoreThatWasSetBackIsDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		put := func(size string) {
+			must.Succeed(t, w.putEnv(strings.ReplaceAll(envText, "instanceType: s", "instanceType: "+size)))
+		}
+		stop := w.run()
+		for _, size := range []string{"s", "m", "s", "l"} {
+			put(size)
+		}
+		w.expect("delivered", "demo@4", "demo@4")
+		stop()
+		w.setBack()
+		put("s")
+		put("m")
+		defer w.run()()
+		w.expect("the earlier ones wait", "demo@4", "demo@4")
+		must.Succeed(t, w.undo(0))
+		w.expect("undone", "demo@5", "demo@5")
+		for id, size := range w.sizes() {
+			if size != "s" {
+				t.Errorf("%s has size %s", id, size)
+			}
+		}
+	})
+}
+
 // I10: what became of the catalogue in a forgotten cluster is removed, so that tombstones go in time.
 func TestI10AForgottenClusterKeepsNoTombstones(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,8 @@
 //     TestATemplateThatIsHiddenMeanwhileIsNotShown. A removed template is NOT_FOUND for a caller who saw none of them: TestVisibility.
 //   - No object is removed from a cluster because the catalogue does not know it (I5). A removal needs a tombstone, or a later revision
 //     without a segment of the cluster: TestI5AStoreThatWasSetBackRemovesNothing.
-//   - A cluster that has a later revision keeps it (I4). The revision of the next put is higher than both: the same test.
+//   - A cluster that has a later revision keeps it (I4). The revision of the next put or undo is higher than both: the same
+//     test, TestI4AnUndoInAStoreThatWasSetBackIsDelivered.
 //   - A revision counts as delivered only once the cluster was seen to take it; because a store that was set back uses revision numbers
 //     again: TestI4ARevisionThatIsUsedAgainIsDelivered.
 //   - Objects of another catalogue count as absent; because the cluster's worker then refuses what is sent, callers see the refusal, and

@@ -234,7 +234,8 @@ func (s *Service) move(ctx context.Context, r *record, next rollout, undo bool) 
 // undo gives every cluster an earlier manifest as a new revision. A nil manifest removes the Env.
 func (s *Service) undo(ctx context.Context, r *record, reason, message, by string, to json.RawMessage) error {
 	now := s.opts.Clock.Now().UTC()
-	back := &record{Ref: r.Ref, Revision: r.Revision + 1, Changed: now, By: by, Manifest: to, Source: r.Source, Undo: true}
+	next := max(r.Revision, s.floor(r.Ref)) + 1
+	back := &record{Ref: r.Ref, Revision: next, Changed: now, By: by, Manifest: to, Source: r.Source, Undo: true}
 	if r.Rollout != nil {
 		over := *r.Rollout
 		over.State, over.Since, over.Reason, over.Message = sandboxv1.Rollout_UNDONE, now, reason, message
