@@ -199,7 +199,11 @@ func (s *Service) endDurably(ctx context.Context, p principal.Principal, k keyRe
 		now := s.clock.Now()
 		next.State, next.ExpireAt = ledger.Ended, now.Add(s.retention)
 		next.Terminal = ledger.Marshal(canceled(req, &next, now))
-		_, err = s.ledger.Save(ctx, k.hash, h, &next)
+		var extra []store.Put
+		if id := h.Record.SandboxID; id != next.SandboxID { // dropping the record would leave the entry of the id
+			extra = append(extra, ledger.ExpireID(next.ExpireAt, id))
+		}
+		_, err = s.ledger.Save(ctx, k.hash, h, &next, extra...)
 		switch {
 		case err == nil:
 			return &next, nil

@@ -4,6 +4,7 @@ package claims
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -60,7 +61,8 @@ func TestI15ARecoveryBelievesNoClusterBeyondItsScope(t *testing.T) {
 	}
 }
 
-// A cancel ends what a cluster holds beyond its scope, and what the key returns then is its end, on the hub's word.
+// A cancel ends what a cluster holds beyond its scope, and what the key returns then is its end, on the hub's word. The entry of a sandbox
+// that the key then has no more expires (I10).
 func TestACancelEndsAKeyBeyondItsClustersScope(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		f := newProvingFederation(t, map[string]int32{"east": 3, "west": 3})
@@ -78,6 +80,9 @@ func TestACancelEndsAKeyBeyondItsClustersScope(t *testing.T) {
 		claim, err := f.hub.CancelClaim(t.Context(), &sandboxv1.CancelClaimRequest{ClaimKey: "k"})
 		if err != nil || claim.GetSandbox().GetPodUid() != "" || f.record("k").State != ledger.Ended {
 			t.Errorf("ended before %t: the cancel returns %v: %v", ended, claim, err)
+		}
+		if expires := strings.Contains(f.stored(), "/"+ledger.IDPrefix+held.GetSandboxId()); expires != ended {
+			t.Errorf("ended before %t: the sandbox's entry expires by itself: %t; the store has %s", ended, expires, f.stored())
 		}
 		must.Succeed(t, f.hub.OnEnded(t.Context(), "east", record))
 		if got := f.create(workertest.Request("k", workertest.Prefer("west"))); got.GetPhase() != sandboxv1.Phase_ENDED {
