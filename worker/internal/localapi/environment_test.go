@@ -79,8 +79,13 @@ func (d *sandboxesDaemons) was() []string {
 }
 
 // testEnvironment: what a daemon takes of a local claim is set before the sandbox is returned, or the sandbox ends.
-func testEnvironment(t *testing.T, sandboxes sandboxv1.SandboxesClient, daemons *sandboxesDaemons) {
+func testEnvironment(t *testing.T, sandboxes sandboxv1.SandboxesClient, envs sandboxv1.EnvsClient, daemons *sandboxesDaemons) {
 	t.Helper()
+	// A claim for which none is idle would wait in one pool, and the next Pod may be the other's.
+	oneIdle := func() {
+		t.Helper()
+		awaitIdle(t, envs, func(ready map[string]int32) bool { return ready["near"]+ready["far"] > 0 })
+	}
 	claim := func(key, value string) *sandboxv1.CreateSandboxRequest {
 		return &sandboxv1.CreateSandboxRequest{
 			Env: "demo", ClaimKey: key, Team: "env", Workdir: "/" + value, EnvVars: map[string]string{"A": value},
@@ -112,12 +117,14 @@ func testEnvironment(t *testing.T, sandboxes sandboxv1.SandboxesClient, daemons 
 	}
 	daemons.become(nil, problem.New(problem.Misconfigured, "no word"))
 	for _, key := range []string{"", "broken"} {
+		oneIdle()
 		refused(claim(key, envCanary), problem.Misconfigured)
 		if n := len(live()); n != 0 {
 			t.Errorf("%d sandboxes stayed without their environment", n)
 		}
 	}
 	daemons.become(nil, nil)
+	oneIdle()
 	made, err := sandboxes.CreateSandbox(t.Context(), claim("whole", envCanary))
 	must.Succeed(t, err)
 	want := made.GetId() + " map[A:" + envCanary + "]1 /" + envCanary + "0"
@@ -135,6 +142,7 @@ func testEnvironment(t *testing.T, sandboxes sandboxv1.SandboxesClient, daemons 
 	if ids := live(); len(ids) != 1 || ids[0] != made.GetId() {
 		t.Errorf("after a repeated call that failed there are %v, want %s", ids, made.GetId())
 	}
+	oneIdle()
 	testTwoCallers(t, sandboxes, daemons, claim, live)
 }
 

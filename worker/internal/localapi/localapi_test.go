@@ -157,6 +157,22 @@ func testShapes(t *testing.T, envs sandboxv1.EnvsClient) {
 	}
 }
 
+// awaitIdle waits until the pools of Env demo have enough idle Pods.
+func awaitIdle(t *testing.T, envs sandboxv1.EnvsClient, enough func(ready map[string]int32) bool) {
+	t.Helper()
+	planetest.Eventually(t, "idle Pods", func() error {
+		env, err := envs.GetEnv(t.Context(), &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
+		if err != nil {
+			return err
+		}
+		ready := map[string]int32{}
+		for _, m := range env.GetClusters()[0].GetMembers() {
+			ready[m.GetName()] = m.GetReadyIdle()
+		}
+		return wait.If(enough(ready), ready)
+	})
+}
+
 // I8: all of this without a hub.
 func TestI8LocalClaims(t *testing.T) {
 	daemons := &sandboxesDaemons{unready: problem.New(problem.Misconfigured, "no key")}
@@ -171,17 +187,7 @@ func TestI8LocalClaims(t *testing.T) {
 	claims := sandboxv1.NewClaimsClient(conn)
 	ctx := t.Context()
 
-	planetest.Eventually(t, "three idle Pods", func() error {
-		env, err := envs.GetEnv(ctx, &sandboxv1.GetEnvRequest{Namespace: "default", Name: "demo"})
-		if err != nil {
-			return err
-		}
-		ready := map[string]int32{}
-		for _, m := range env.GetClusters()[0].GetMembers() {
-			ready[m.GetName()] = m.GetReadyIdle()
-		}
-		return wait.If(ready["near"] == 1 && ready["far"] == 2, ready)
-	})
+	awaitIdle(t, envs, func(ready map[string]int32) bool { return ready["near"] == 1 && ready["far"] == 2 })
 	explained, err := envs.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Namespace: "default", Name: "demo"})
 	if err != nil || explained.GetPool() != "near" || len(explained.GetCandidates()) != 2 {
 		t.Errorf("explain: %v, %v", explained, err)
@@ -233,7 +239,7 @@ func TestI8LocalClaims(t *testing.T) {
 	if err != nil || canceled.GetSandbox().GetId() != second.GetId() {
 		t.Errorf("cancel: %v, %v", canceled, err)
 	}
-	testEnvironment(t, sandboxes, daemons)
+	testEnvironment(t, sandboxes, envs, daemons)
 	testHubsKey(t, address, worker, sandboxes)
 }
 
