@@ -164,19 +164,22 @@ func (a *app) createToken(cmd *cobra.Command, out string, make func(context.Cont
 		}
 		defer file.Close()
 	}
-	return a.call(cmd, func(ctx context.Context, c clients) error {
+	made := false
+	err := a.call(cmd, func(ctx context.Context, c clients) error {
 		key, err := make(ctx, c)
 		if err != nil {
-			if file != nil {
-				_ = os.Remove(out) // it is empty
-			}
 			return err
 		}
+		made = true
 		if hub, err := c.hub.GetHub(ctx, &sandboxv1.GetHubRequest{}); err == nil && hub.GetOpen() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "Warning: this hub asks no caller for a key (it has no --auth): who reaches it may do everything")
 		}
 		return a.deliverToken(cmd, key, file)
 	})
+	if file != nil && !made {
+		_ = os.Remove(out) // it is empty
+	}
+	return err
 }
 
 // deliverToken writes a new token to the file, or prints it.

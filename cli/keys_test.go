@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,6 +28,32 @@ func (h *keyHub) DeleteKey(_ context.Context, r *sandboxv1.DeleteKeyRequest) (*e
 	}
 	delete(h.keys, r.GetName())
 	return &emptypb.Empty{}, nil
+}
+
+func (*keyHub) CreateKey(_ context.Context, r *sandboxv1.CreateKeyRequest) (*sandboxv1.ApiKey, error) {
+	return &sandboxv1.ApiKey{Name: r.GetName(), Token: "atoll_new"}, nil
+}
+
+func (*keyHub) RotateKey(_ context.Context, r *sandboxv1.RotateKeyRequest) (*sandboxv1.ApiKey, error) {
+	return &sandboxv1.ApiKey{Name: r.GetName(), Token: "atoll_next"}, nil
+}
+
+// A command that fails before its call leaves no file, so that the same command succeeds once it can call.
+func TestATokensFileIsGoneWhereNoCallIsMade(t *testing.T) {
+	server := runner(serving(t, func(s *grpc.Server) { sandboxv1.RegisterKeysServer(s, &keyHub{}) }))
+	for line, token := range map[string]string{"keys create ci --all": "atoll_new\n", "keys rotate ci": "atoll_next\n"} {
+		file := filepath.Join(t.TempDir(), "token")
+		line += " --out " + file
+		for _, wrong := range []string{" --token-file /none", " --ca-file /none"} {
+			if _, stderr, code := server.run(t.Context(), line+wrong); code != exitUsage || !strings.Contains(stderr, "open /none: no such file") {
+				t.Errorf("%s: exit code %d, %s", line+wrong, code, stderr)
+			}
+		}
+		_, stderr, code := server.run(t.Context(), line)
+		if got, err := os.ReadFile(file); code != 0 || err != nil || string(got) != token {
+			t.Errorf("%s: exit code %d, the file has %q, %v\n%s", line, code, got, err, stderr)
+		}
+	}
 }
 
 // A key that cannot be revoked keeps none of the others valid.
