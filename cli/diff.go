@@ -39,7 +39,7 @@ The exit code is 0 if nothing would change, 1 if something would, 2 if something
 			if err != nil {
 				return err
 			}
-			code := exitCode(0)
+			code, several := exitCode(0), false
 			err = a.call(cmd, func(ctx context.Context, c clients) error {
 				var faults []error
 				for _, d := range docs {
@@ -50,6 +50,10 @@ The exit code is 0 if nothing would change, 1 if something would, 2 if something
 					}
 					code = max(code, codeOf(got))
 					if a.output == "json" || a.output == "yaml" {
+						if several && a.output == "yaml" {
+							fmt.Fprintln(cmd.OutOrStdout(), "---")
+						}
+						several = true
 						if err := encode(cmd.OutOrStdout(), a.output, got); err != nil {
 							return err
 						}

@@ -81,6 +81,23 @@ func TestADiffKnowsItsOwnTemplates(t *testing.T) {
 	}
 }
 
+func (*scripted) PlanEnv(_ context.Context, r *sandboxv1.PlanEnvRequest) (*sandboxv1.PlanEnvResponse, error) {
+	return &sandboxv1.PlanEnvResponse{Clusters: []*sandboxv1.PlannedCluster{
+		{ClusterId: "has-" + r.GetName(), Action: sandboxv1.PlannedCluster_CREATE},
+	}}, nil
+}
+
+// A diff prints a YAML document for each manifest.
+func TestADiffOfSeveralManifestsIsSeveralDocuments(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "envs.yaml")
+	must.Succeed(t, os.WriteFile(file, []byte("kind: SandboxEnv\nmetadata: {name: a}\n---\nkind: SandboxEnv\nmetadata: {name: b}\n"), 0o600))
+	const want = "clusters:\n- action: CREATE\n  clusterId: has-a\n---\nclusters:\n- action: CREATE\n  clusterId: has-b\n"
+	stdout, stderr, code := serveScripted(t, &scripted{}).run(t.Context(), "diff -o yaml -f "+file)
+	if code != exitDiffers || stdout != want {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+}
+
 func (*scripted) PutEnv(_ context.Context, r *sandboxv1.PutEnvRequest) (*sandboxv1.Env, error) {
 	return &sandboxv1.Env{Namespace: r.GetNamespace(), Name: r.GetName(), Catalog: &sandboxv1.CatalogEntry{Revision: 1}}, nil
 }
