@@ -31,7 +31,7 @@ type issuer struct {
 	mu      sync.Mutex
 	refresh string // the one that is good; empty: the sign-in has ended
 	renewed int
-	down    bool
+	down    int // the status of each response; 0: it is up
 
 	renewing func() // called before a renewal is told; may be nil
 }
@@ -63,8 +63,8 @@ func startIssuer(t *testing.T) *issuer {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		switch {
-		case i.down:
-			show(w, 503, map[string]string{"error": "temporarily_unavailable"})
+		case i.down != 0:
+			show(w, i.down, map[string]string{"error": "temporarily_unavailable"})
 			return
 		case i.refresh == "" || r.FormValue("refresh_token") != i.refresh:
 			i.refresh = ""
@@ -149,14 +149,16 @@ func TestATokenIsRenewedOnce(t *testing.T) {
 	}
 
 	expire("refresh-3")
-	i.mu.Lock()
-	i.down = true
-	i.mu.Unlock()
-	if _, err := NewStore(dir, "prod").Token(t.Context(), settings); err == nil || errors.Is(err, ErrEnded) {
-		t.Errorf("while the issuer is away: %v, want an error that does not end the sign-in", err)
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusRequestTimeout} {
+		i.mu.Lock()
+		i.down = status
+		i.mu.Unlock()
+		if _, err := NewStore(dir, "prod").Token(t.Context(), settings); err == nil || errors.Is(err, ErrEnded) {
+			t.Errorf("while the issuer responds with %d: %v, want an error that does not end the sign-in", status, err)
+		}
 	}
 	i.mu.Lock()
-	i.down = false
+	i.down = 0
 	i.mu.Unlock()
 	if _, err := NewStore(dir, "prod").Token(t.Context(), settings); err != nil {
 		t.Errorf("after it came back: %v", err)

@@ -145,12 +145,17 @@ func (c *Client) Renew(ctx context.Context, old *Tokens) (*Tokens, error) {
 	got, err := c.config().TokenSource(c.context(ctx), &oauth2.Token{RefreshToken: old.Refresh}).Token()
 	var refused *oauth2.RetrieveError
 	switch {
-	case errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError:
+	case errors.As(err, &refused) && refused.Response != nil && !temporary(refused.Response.StatusCode):
 		return nil, fmt.Errorf("%w: %s does not renew it (%s)", ErrEnded, c.settings.Issuer, refused.ErrorCode)
 	case err != nil:
 		return nil, fmt.Errorf("renewing the token at %s: %w", c.settings.Issuer, err)
 	}
 	return c.accept(ctx, got, "", old.Refresh)
+}
+
+// temporary reports whether an issuer that responds with a status may renew a token later.
+func temporary(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
 
 // Revoke revokes the refresh token, if the issuer supports this.
