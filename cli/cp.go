@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -313,9 +312,20 @@ func (c *copying) folder(ctx context.Context, from, local string) error {
 		func(r io.Reader) error { return unpackInto(r, local) })
 }
 
+// maxSaid bounds what an error says of a command's stderr.
+const maxSaid = 4 << 10
+
+// firstBytes keeps the first bytes that are written to it, and drops the others, because a sandbox may write without end.
+type firstBytes struct{ kept []byte }
+
+func (f *firstBytes) Write(p []byte) (int, error) {
+	f.kept = append(f.kept, p[:min(len(p), maxSaid+1-len(f.kept))]...) // the last one tells that there are more
+	return len(p), nil
+}
+
 // exec runs a command in the sandbox, and fails unless the command succeeds.
 func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command ...string) error {
-	var said bytes.Buffer
+	var said firstBytes
 	e := &execution{in: in, out: out, errOut: &said, stdin: in != nil}
 	query := url.Values{"command": command}
 	if in != nil {
@@ -328,7 +338,7 @@ func (c *copying) exec(ctx context.Context, in io.Reader, out io.Writer, command
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case code != 0:
-		return &exitError{command: command[0], code: code, said: clip.Line(said.String())}
+		return &exitError{command: command[0], code: code, said: clip.Text(clip.Line(string(said.kept)), maxSaid)}
 	}
 	return nil
 }

@@ -12,7 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gorilla/websocket"
+
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/reach"
 )
 
 const someSandbox = "01j9zq3p3k5m8x7c2v4b6n8d0f-east"
@@ -102,4 +105,38 @@ func namesIn(t *testing.T, dir string) string {
 		names = append(names, entry.Name())
 	}
 	return strings.Join(names, " ")
+}
+
+// A command in a sandbox may say any amount. The error of a copy has the first of it.
+func TestACopySaysTheFirstOfWhatItsCommandSays(t *testing.T) {
+	const status = `{"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [{"reason": "ExitCode", "message": "1"}]}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/exec") {
+			w.WriteHeader(http.StatusNotImplemented) // there is no daemon
+			return
+		}
+		conn, err := (&websocket.Upgrader{Subprotocols: []string{reach.ExecProtocol}}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for range 10 {
+			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{reach.ChannelStderr}, strings.Repeat("x", maxSaid-1)...))
+		}
+		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{reach.ChannelStatus}, status...))
+	}))
+	t.Cleanup(server.Close)
+	_, err := atollctl(t, "cp", "--server", server.Listener.Addr().String(), someSandbox+":/data", "-")
+	if want := "cat in the sandbox ended with 1: " + strings.Repeat("x", maxSaid-len("…")) + "…"; err == nil || err.Error() != want {
+		t.Errorf("the error is %v", err)
+	}
+	var kept firstBytes
+	for range 3 {
+		if n, err := kept.Write(make([]byte, maxSaid)); n != maxSaid || err != nil {
+			t.Errorf("it takes %d bytes: %v", n, err)
+		}
+	}
+	if len(kept.kept) != maxSaid+1 {
+		t.Errorf("it keeps %d bytes", len(kept.kept))
+	}
 }
