@@ -248,11 +248,15 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 type printedToken struct {
 	sync.Mutex
 	token string
-	at    time.Time
+	until time.Time // it is reused until then
 }
 
-// printedLasts is how long a token that a command printed is reused.
-const printedLasts = 5 * time.Minute
+const (
+	// printedLasts is how long a token that a command printed is reused, unless it expires earlier.
+	printedLasts = 5 * time.Minute
+	// printedSpare is how long before its expiry such a token is no longer reused.
+	printedSpare = 10 * time.Second
+)
 
 // bearer returns the current token for the server. It may renew the token of a context.
 func (a *app) bearer(ctx context.Context) (string, error) {
@@ -262,13 +266,16 @@ func (a *app) bearer(ctx context.Context) (string, error) {
 	if a.tokenFile == "" {
 		a.printed.Lock()
 		defer a.printed.Unlock()
-		if a.side.Exec != nil && a.printed.token != "" && time.Since(a.printed.at) < printedLasts {
+		if a.side.Exec != nil && a.printed.token != "" && time.Now().Before(a.printed.until) {
 			return a.printed.token, nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, a.limit())
 		defer cancel()
-		token, err := a.side.token(ctx)
-		a.printed.token, a.printed.at = token, time.Now()
+		token, expires, err := a.side.token(ctx)
+		a.printed.token, a.printed.until = token, time.Now().Add(printedLasts)
+		if early := expires.Add(-printedSpare); !expires.IsZero() && early.Before(a.printed.until) {
+			a.printed.until = early
+		}
 		return token, err
 	}
 	data, err := os.ReadFile(a.tokenFile)

@@ -240,8 +240,8 @@ func contextless(cmd *cobra.Command) bool {
 // tokenPatience bounds how long obtaining the token of a context may take.
 const tokenPatience = time.Minute
 
-// token returns the token of the context.
-func (h *hubSide) token(ctx context.Context) (string, error) {
+// token returns the token of the context, and when it expires if its command says so.
+func (h *hubSide) token(ctx context.Context) (token string, expires time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenPatience)
 	defer cancel()
 	switch {
@@ -250,42 +250,50 @@ func (h *hubSide) token(ctx context.Context) (string, error) {
 	case h.OIDC != nil:
 		dir, err := configDir()
 		if err != nil {
-			return "", err
+			return "", time.Time{}, err
 		}
-		token, err := signin.NewStore(dir, h.Name).Token(ctx, *h.OIDC)
+		token, err = signin.NewStore(dir, h.Name).Token(ctx, *h.OIDC)
 		if errors.Is(err, signin.ErrEnded) {
-			return "", &hinted{problem.New(problem.Unauthenticated, "%w", err), "sign in: atollctl login --context " + h.Name}
+			err = &hinted{problem.New(problem.Unauthenticated, "%w", err), "sign in: atollctl login --context " + h.Name}
 		}
-		return token, err
+		return token, time.Time{}, err
 	}
-	return "", nil
+	return "", time.Time{}, nil
 }
 
 // maxPrinted bounds the output of a token command.
 const maxPrinted = 64 << 10
 
-func (c *tokenCommand) run(ctx context.Context) (string, error) {
+// run returns the token that the command prints, and when it expires; zero: the command does not say.
+func (c *tokenCommand) run(ctx context.Context) (token string, expires time.Time, err error) {
 	cmd := exec.CommandContext(ctx, c.Command, c.Args...)
 	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr // the command may prompt the user
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("getting a token from %s: %w", c.Command, err)
+		return "", expires, fmt.Errorf("getting a token from %s: %w", c.Command, err)
 	}
 	if len(out) > maxPrinted {
-		return "", fmt.Errorf("getting a token from %s: it prints %d bytes, want at most %d", c.Command, len(out), maxPrinted)
+		return "", expires, fmt.Errorf("getting a token from %s: it prints %d bytes, want at most %d", c.Command, len(out), maxPrinted)
 	}
 	out = bytes.TrimSpace(out)
 	if !bytes.HasPrefix(out, []byte("{")) {
-		return string(out), nil
+		return string(out), expires, nil
 	}
 	var credential struct {
 		Status struct {
-			Token string `json:"token"`
+			Token   string `json:"token"`
+			Expires string `json:"expirationTimestamp"`
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(out, &credential); err != nil || credential.Status.Token == "" {
-		return "", fmt.Errorf("getting a token from %s: it prints neither a token nor an ExecCredential with one", c.Command)
+		return "", expires, fmt.Errorf("getting a token from %s: it prints neither a token nor an ExecCredential with one", c.Command)
 	}
-	return credential.Status.Token, nil
+	if text := credential.Status.Expires; text != "" {
+		if expires, err = time.Parse(time.RFC3339, text); err != nil {
+			return "", expires, fmt.Errorf("getting a token from %s: status.expirationTimestamp: %q is not valid, want a time such as "+
+				"2026-03-01T12:00:00Z", c.Command, text)
+		}
+	}
+	return credential.Status.Token, expires, nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -84,5 +86,37 @@ func TestAConnectionHasTheTokenOfNow(t *testing.T) {
 		if got := <-sent; got != "Bearer "+token {
 			t.Errorf("it was made with %q, want %s", got, token)
 		}
+	}
+}
+
+// A token that a context's command printed is reused until shortly before it expires.
+func TestAPrintedTokenIsReusedUntilItExpires(t *testing.T) {
+	for name, tc := range map[string]struct {
+		expires string
+		want    string // the token of the second call, or the error
+	}{
+		"never":          {"", "of-call-1"},
+		"in an hour":     {time.Now().Add(time.Hour).Format(time.RFC3339), "of-call-1"},
+		"in two minutes": {time.Now().Add(2 * time.Minute).Format(time.RFC3339), "of-call-1"},
+		"at once":        {time.Now().Add(printedSpare).Format(time.RFC3339), "of-call-2"},
+		"a minute ago":   {time.Now().Add(-time.Minute).Format(time.RFC3339), "of-call-2"},
+		"at no time":     {"soon", `getting a token from sh: status.expirationTimestamp: "soon" is not valid`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			script, calls := filepath.Join(dir, "token"), filepath.Join(dir, "calls")
+			must.Succeed(t, os.WriteFile(script, []byte(fmt.Sprintf(`echo >> %[1]s
+printf '{"status": {"token": "of-call-%%d", "expirationTimestamp": "%[2]s"}}' $(($(wc -l < %[1]s)))
+`, calls, tc.expires)), 0o600))
+			a := &app{side: &hubSide{Exec: &tokenCommand{Command: "sh", Args: []string{script}}}, printed: &printedToken{}}
+			_, _ = a.bearer(t.Context())
+			token, err := a.bearer(t.Context())
+			if err != nil {
+				token = err.Error()
+			}
+			if !strings.HasPrefix(token, tc.want) {
+				t.Errorf("the second call has %q, want %q", token, tc.want)
+			}
+		})
 	}
 }
