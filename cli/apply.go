@@ -38,6 +38,9 @@ what is wrong is told with file, line and field. atollctl diff tells what an app
   kubectl kustomize overlays/prod | atollctl apply -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.onlyTable(cmd, "envs NAME -o yaml and templates NAME -o yaml print what the catalogue has"); err != nil {
+				return err
+			}
 			docs, err := readManifests(cmd.InOrStdin(), files)
 			if err != nil {
 				return err

@@ -147,8 +147,13 @@ func setContextCommand(app *app) *cobra.Command {
 				}
 				side.CAFile = ""
 			}
-			if said("exec-command") {
+			switch {
+			case said("exec-command"):
 				side.TokenFile, side.OIDC, side.Exec = "", nil, &tokenCommand{Command: command, Args: args}
+			case said("exec-arg") && side.Exec == nil:
+				return usagef("--exec-arg: context %q has no command, want --exec-command as well", names[0])
+			case said("exec-arg"):
+				side.Exec.Args = args
 			}
 			if said("issuer") || said("client-id") || said("scopes") || said("issuer-ca-file") {
 				if err := side.sign(issuer, clientID, issuerCA, scopes); err != nil {

@@ -56,6 +56,23 @@ func TestTheNearerTokenCounts(t *testing.T) {
 	}
 }
 
+// The arguments of a context's command can be changed by themselves. Without a command there is nothing that takes them.
+func TestArgumentsAreThoseOfACommand(t *testing.T) {
+	atHome(t)
+	hub, address := startTokenHub(t)
+	err := command(t.Context(), io.Discard, io.Discard, "config", "set-context", "a", "--server", address, "--exec-arg", "first")
+	if err == nil || exitCodeOf(err) != exitUsage || !strings.Contains(err.Error(),
+		`--exec-arg: context "a" has no command, want --exec-command as well`) {
+		t.Errorf("arguments of no command: %v", err)
+	}
+	succeed(t, "config", "set-context", "a", "--server", address, "--exec-command", "echo", "--exec-arg", "first")
+	succeed(t, "config", "set-context", "a", "--exec-arg", "second")
+	succeed(t, "clusters")
+	if got := hub.last(t); got != "Bearer second" {
+		t.Errorf("the hub saw %q", got)
+	}
+}
+
 // The command of a context ends with the call that its token is for.
 func TestATokenTakesNoLongerThanItsCall(t *testing.T) {
 	atHome(t)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -589,6 +591,46 @@ func TestClaimShowsItsState(t *testing.T) {
 	stdout, stderr, code := serveScripted(t, s).run(t.Context(), "claim k")
 	if code != 0 || !regexp.MustCompile(`k +default +WAITING +east +2 of 5 .*no Pod of the pool is idle`).MatchString(stdout) {
 		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+}
+
+// A filter is refused beside an item. One of the environment is for lists.
+func TestFiltersAreForLists(t *testing.T) {
+	run := serveScripted(t, &scripted{phases: []sandboxv1.Phase{sandboxv1.Phase_RUNNING}}).run
+	for line, want := range map[string]string{
+		"envs py --cluster west":                 `--cluster filters a list, want it without "py"`,
+		"envs default/py -A --wait=ready":        `--all-namespaces filters a list, want it without "default/py"`,
+		"get env py -n default -w --cluster x":   `--cluster filters a list, want it without "py"`,
+		"get sandbox id-east -n red":             `--namespace filters a list, want it without "id-east"`,
+		"sandboxes id-east --env red/py":         "--env filters a list",
+		"sandboxes id-east --cluster west":       "--cluster filters a list",
+		"sandboxes id-east --team a":             "--team filters a list",
+		"sandboxes id-east --user a":             "--user filters a list",
+		"sandboxes id-east --pool a":             "--pool filters a list",
+		"sandboxes id-east -l app=web":           "--selector filters a list",
+		"sandboxes id-east --metadata a=b":       "--metadata filters a list",
+		"sandboxes id-east --phase starting":     "--phase filters a list",
+		"sandboxes id-east --ended":              "--ended filters a list",
+		"sandboxes id-east --ended-after 2h":     "--ended-after filters a list",
+		"sandboxes id-east --ended-before 2h":    "--ended-before filters a list",
+		"sandboxes id-east --stop-reason Failed": "--stop-reason filters a list",
+	} {
+		if stdout, stderr, code := run(t.Context(), line); code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", line, code, stdout+stderr, want)
+		}
+	}
+	list, _, err := newRoot().Find([]string{"sandboxes"})
+	must.Succeed(t, err)
+	list.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(append([]string{"all-namespaces", "sort-by", "wait", "watch"}, sandboxFilters...), f.Name) {
+			t.Errorf("--%s is new: is it a filter?", f.Name)
+		}
+	})
+	t.Setenv("ATOLL_CLUSTER", "west")
+	for _, line := range []string{"sandboxes id-east -A --sort-by id", "envs py -n default"} {
+		if stdout, stderr, code := run(t.Context(), line); code != 0 {
+			t.Errorf("%s: exit code %d, %s%s", line, code, stdout, stderr)
+		}
 	}
 }
 

@@ -130,6 +130,9 @@ func envsCommand(a *app) *cobra.Command {
 				return err
 			}
 			if len(args) == 1 {
+				if err := onlyForLists(cmd, args[0], "cluster", "all-namespaces"); err != nil {
+					return err
+				}
 				namespace, name, err := of.resolve(args[0])
 				if err != nil {
 					return err

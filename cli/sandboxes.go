@@ -90,6 +90,9 @@ func sandboxesCommand(a *app) *cobra.Command {
 				return c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: s.GetId()})
 			}
 			if len(args) == 1 {
+				if err := onlyForLists(cmd, args[0], sandboxFilters...); err != nil {
+					return err
+				}
 				d.fetch = func(ctx context.Context, c clients) (fetched[*sandboxv1.Sandbox], error) {
 					sandbox, err := c.sandboxes.GetSandbox(ctx, &sandboxv1.GetSandboxRequest{Id: args[0]})
 					return fetched[*sandboxv1.Sandbox]{[]*sandboxv1.Sandbox{sandbox}, sandbox}, err
@@ -151,6 +154,12 @@ func sandboxesCommand(a *app) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("env", a.completeEnvs)
 	_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeClusters)
 	return cmd
+}
+
+// sandboxFilters are the flags that filter a list of sandboxes.
+var sandboxFilters = []string{
+	"namespace", "env", "cluster", "team", "user", "pool", "selector", "metadata", "phase", "ended", "ended-after", "ended-before",
+	"stop-reason",
 }
 
 var phases = []string{"starting", "running", "stopping", "ended"}

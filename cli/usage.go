@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"navix.sh/atoll/pkg/config"
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/usage"
 )
@@ -64,6 +65,24 @@ func (e *enumFlag) Set(text string) error {
 func bindEnum(cmd *cobra.Command, flags *pflag.FlagSet, target *string, name, short, usage string, valid ...string) {
 	flags.VarP(&enumFlag{target: target, valid: valid}, name, short, usage)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(valid, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// onlyForLists refuses filters on the command line beside an item. Those of the environment and of --config are for the lists of a command.
+func onlyForLists(cmd *cobra.Command, item string, filters ...string) error {
+	for _, name := range filters {
+		if config.SourceOf(cmd.Flags().Lookup(name)) == config.FromLine {
+			return usagef("--%s filters a list, want it without %q", name, item)
+		}
+	}
+	return nil
+}
+
+// onlyTable refuses another --output on the command line. One of the environment or of --config is for the commands that have it.
+func (a *app) onlyTable(cmd *cobra.Command, instead string) error {
+	if a.output == "table" || config.SourceOf(cmd.Flags().Lookup("output")) != config.FromLine {
+		return nil
+	}
+	return invalidFlag("output", a.output, "table; "+instead)
 }
 
 // envRef names an Env on the command line: NAMESPACE/NAME, or NAME with -n.

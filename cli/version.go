@@ -25,6 +25,9 @@ func versionCommand(a *app) *cobra.Command {
 		Example: "  atollctl version\n  atollctl version --client",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.onlyTable(cmd, "hub -o json prints the hub's version"); err != nil {
+				return err
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "atollctl  %s\n", version.String())
 			if client {
 				return nil

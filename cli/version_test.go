@@ -43,9 +43,17 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestTopPrintsTablesAlone(t *testing.T) {
-	if _, stderr, code := runner("127.0.0.1:1").run(t.Context(), "top --once -o json"); code != exitUsage ||
-		!strings.Contains(stderr, `--output: "json" is not valid, want table`) {
-		t.Errorf("exit code %d, %s", code, stderr)
+// A command that prints tables alone refuses another output. One of the environment is for other commands.
+func TestCommandsThatPrintTablesAlone(t *testing.T) {
+	for _, line := range []string{"top --once -o json", "version -o json", "version --client -o json", "apply -f /none -o json"} {
+		if stdout, stderr, code := runner("127.0.0.1:1").run(t.Context(), line); code != exitUsage || stdout != "" ||
+			!strings.Contains(stderr, `--output: "json" is not valid, want table; `) {
+			t.Errorf("%s: exit code %d, %s%s", line, code, stdout, stderr)
+		}
+	}
+	t.Setenv("ATOLL_OUTPUT", "json")
+	stdout, stderr, code := runner("127.0.0.1:1").run(t.Context(), "version --client")
+	if code != 0 || !strings.Contains(stdout, version.String()) {
+		t.Errorf("by the environment: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
