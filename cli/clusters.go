@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 var clusterView = view[*sandboxv1.Cluster]{
@@ -30,7 +31,7 @@ var clusterView = view[*sandboxv1.Cluster]{
 		{header: "REPLICA", wide: true, value: (*sandboxv1.Cluster).GetReplica},
 		{header: "SERVES", wide: true, value: func(c *sandboxv1.Cluster) string { return scopeText(c.GetScope()) }},
 		{header: "WORKER", wide: true, value: workerText},
-		{header: "MESSAGE", wide: true, value: (*sandboxv1.Cluster).GetMessage},
+		{header: "MESSAGE", wide: true, value: func(c *sandboxv1.Cluster) string { return clip.Line(c.GetMessage()) }},
 	},
 }
 

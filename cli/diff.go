@@ -128,7 +128,7 @@ func showPlan(w io.Writer, ref manifest.Ref, p *sandboxv1.PlanEnvResponse) {
 			fmt.Fprintf(w, "  pool %s: %s, %d idle, %d running and untouched", pool.GetName(), strings.ToLower(pool.GetAction()), pool.GetIdle(),
 				pool.GetRunning())
 			if pool.GetMessage() != "" {
-				fmt.Fprint(w, ": "+pool.GetMessage())
+				fmt.Fprint(w, ": "+clip.Line(pool.GetMessage()))
 			}
 			fmt.Fprintln(w)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 )
 
 var candidateView = view[*sandboxv1.Candidate]{
@@ -31,7 +32,7 @@ var candidateView = view[*sandboxv1.Candidate]{
 		{header: "PRIORITY", value: func(c *sandboxv1.Candidate) string { return number(c.GetPriority()) }},
 		{header: "AGE", value: func(c *sandboxv1.Candidate) string { return ago(c.GetAge()) }},
 		{header: "OUTCOME", value: (*sandboxv1.Candidate).GetOutcome},
-		{header: "MESSAGE", wide: true, value: (*sandboxv1.Candidate).GetMessage},
+		{header: "MESSAGE", wide: true, value: func(c *sandboxv1.Candidate) string { return clip.Line(c.GetMessage()) }},
 	},
 }
 
@@ -107,7 +108,7 @@ func headline(d *sandboxv1.Decision) string {
 	}
 	line := target + ": " + d.GetReason()
 	if d.GetMessage() != "" {
-		line += " (" + strings.ReplaceAll(d.GetMessage(), "; explain tells more", "") + ")"
+		line += " (" + clip.Line(strings.ReplaceAll(d.GetMessage(), "; explain tells more", "")) + ")"
 	}
 	return line
 }

@@ -17,6 +17,7 @@ import (
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/e2e/must"
+	"navix.sh/atoll/pkg/manifest"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -71,6 +72,37 @@ west     UNREACHABLE  0     0        0        0        0     3m
 	err := clusterView.list(&bytes.Buffer{}, "xml", list.GetClusters(), list)
 	if err == nil || !strings.Contains(err.Error(), `"xml"`) || !strings.Contains(err.Error(), "yaml") {
 		t.Errorf("an unknown format: %v", err)
+	}
+}
+
+// What a cluster says is one line, without control characters of a terminal.
+func TestWhatAClusterSaysIsOneLine(t *testing.T) {
+	const said, want = "two\nlines\tand \x1b[2Jno more", "two lines and [2Jno more"
+	for name, show := range map[string]func(io.Writer) error{
+		"clusters": func(w io.Writer) error { return clusterView.one(w, "wide", &sandboxv1.Cluster{Message: said}) },
+		"explain":  func(w io.Writer) error { return candidateView.one(w, "wide", &sandboxv1.Candidate{Message: said}) },
+		"explain's first line": func(w io.Writer) error {
+			_, err := io.WriteString(w, headline(&sandboxv1.Decision{Message: said}))
+			return err
+		},
+		"refresh": func(w io.Writer) error { return refreshView.one(w, "table", &sandboxv1.RefreshedMember{Message: said}) },
+		"refresh's changes": func(w io.Writer) error {
+			return showRefresh(w, "table", &sandboxv1.RefreshEnvResponse{Members: []*sandboxv1.RefreshedMember{
+				{Outcome: sandboxv1.RefreshedMember_REFRESHED, Changes: []string{said}},
+			}})
+		},
+		"diff's pools": func(w io.Writer) error {
+			showPlan(w, manifest.Ref{}, &sandboxv1.PlanEnvResponse{Clusters: []*sandboxv1.PlannedCluster{
+				{Action: sandboxv1.PlannedCluster_CHANGE, Pools: []*sandboxv1.PlannedPool{{Message: said}}},
+			}})
+			return nil
+		},
+	} {
+		var out bytes.Buffer
+		must.Succeed(t, show(&out))
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("%s: %q, want %q in it", name, out.String(), want)
+		}
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
+	"navix.sh/atoll/pkg/clip"
 	"navix.sh/atoll/pkg/problem"
 )
 
@@ -23,7 +23,7 @@ var refreshView = view[*sandboxv1.RefreshedMember]{
 		{header: "OUTCOME", value: func(m *sandboxv1.RefreshedMember) string { return m.GetOutcome().String() }},
 		{header: "REASON", value: (*sandboxv1.RefreshedMember).GetReason},
 		{header: "CHANGES", value: func(m *sandboxv1.RefreshedMember) string { return number(int32(len(m.GetChanges()))) }},
-		{header: "MESSAGE", value: (*sandboxv1.RefreshedMember).GetMessage},
+		{header: "MESSAGE", value: func(m *sandboxv1.RefreshedMember) string { return clip.Line(m.GetMessage()) }},
 	},
 }
 
@@ -80,7 +80,11 @@ func showRefresh(out io.Writer, format string, got *sandboxv1.RefreshEnvResponse
 			errs = append(errs, fmt.Errorf("%s/%s was not refreshed: %s", m.GetClusterId(), m.GetName(), m.GetMessage()))
 		}
 		if len(m.GetChanges()) > 0 && tabular(format) {
-			if _, err := fmt.Fprintf(out, "\n%s/%s\n  %s\n", m.GetClusterId(), m.GetName(), strings.Join(m.GetChanges(), "\n  ")); err != nil {
+			lines := fmt.Sprintf("\n%s/%s\n", m.GetClusterId(), m.GetName())
+			for _, change := range m.GetChanges() {
+				lines += "  " + clip.Line(change) + "\n"
+			}
+			if _, err := io.WriteString(out, lines); err != nil {
 				return err
 			}
 		}
