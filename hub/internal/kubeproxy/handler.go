@@ -241,6 +241,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	if unescaped, err := url.PathUnescape(f.rest); err == nil {
 		p.Out.URL.Path, p.Out.URL.RawPath = unescaped, f.rest
 	}
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // the proxy has removed what Go does not parse, such as a;b
 }
 
 // originWide are response headers that would affect the whole host.

@@ -224,6 +224,18 @@ func TestNoCredentialsCross(t *testing.T) {
 	}
 }
 
+// The worker gets a query as its caller wrote it, also one that Go does not parse: an application behind the API server may read it.
+func TestTheWorkerGetsTheQueryAsItWasWritten(t *testing.T) {
+	got := make(chan string, 1)
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	for _, query := range []string{"", "?b=2&a=1", "?a=1;b=2", "?b=2&a=1;c", "?share=100%", "?a=%zz&b"} {
+		w.ask(http.MethodGet, "east/proxy/api/v1/namespaces/n/services/s/proxy/"+query, nil, nil)
+		if asked, want := <-got, "/api/v1/namespaces/n/services/s/proxy/"+query; asked != want {
+			t.Errorf("the worker is asked for %q, want %q", asked, want)
+		}
+	}
+}
+
 // What is refused reaches no worker, and is told as Kubernetes' clients read it.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -70,6 +70,7 @@ func New(o Options) (*Proxy, error) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(target)
+			p.Out.URL.RawQuery = p.In.URL.RawQuery                // the proxy has removed what Go does not parse, such as a;b
 			who := p.In.Context().Value(identityKey{}).(Identity) // panics rather than act as the ServiceAccount itself
 			clean(p.Out.Header, who)
 		},

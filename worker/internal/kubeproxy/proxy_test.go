@@ -240,6 +240,21 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
+// The API server gets a query as its caller wrote it, also one that Go does not parse: an application behind it may read it.
+func TestTheAPIServerGetsTheQueryAsItWasWritten(t *testing.T) {
+	got := make(chan string, 1)
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	for _, query := range []string{"", "?b=2&a=1", "?a=1;b=2", "?b=2&a=1;c", "?share=100%", "?a=%zz&b"} {
+		target := "/api/v1/namespaces/n/services/s/proxy/" + query
+		if response, body := w.ask("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"); response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", response.Status, body)
+		}
+		if asked := <-got; asked != target {
+			t.Errorf("the API server is asked for %q, want %q", asked, target)
+		}
+	}
+}
+
 // A refusal of the worker's own credentials must not look like one of the caller's.
 func TestOwnCredentialsAreRefused(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
