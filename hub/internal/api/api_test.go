@@ -284,3 +284,37 @@ func TestEnvsInPages(t *testing.T) {
 		t.Errorf("%v %v", got, err)
 	}
 }
+
+// An Env without a namespace is of the default one, also for a caller that may see no other.
+func TestAnEnvWithoutANamespaceIsOfTheDefaultOne(t *testing.T) {
+	f := newFleet(t, "default/one", "payroll/secret")
+	service := claims.New(claims.Options{Fleet: f, Dispatcher: unconnected{}, Store: openStore(t, "claims"), Rand: func() uint64 { return 1 }})
+	t.Cleanup(service.Close)
+	sandboxes := sandboxsvc.New(sandboxsvc.Options{Fleet: f, Dispatcher: unconnected{}, Claims: service, Feeds: unconnected{}})
+	t.Cleanup(sandboxes.CloseWatches)
+	e := envs{fleet: f, service: sandboxes}
+	for name, ask := range map[string]func(ctx context.Context, env string) error{
+		"get": func(ctx context.Context, env string) error {
+			_, err := e.GetEnv(ctx, &sandboxv1.GetEnvRequest{Name: env})
+			return err
+		},
+		"explain": func(ctx context.Context, env string) error {
+			_, err := e.ExplainEnv(ctx, &sandboxv1.ExplainEnvRequest{Name: env})
+			return err
+		},
+	} {
+		for who, caller := range map[string]principal.Principal{
+			"all": {AllTeams: true, AllNamespaces: true}, "default": {AllTeams: true, Namespaces: []string{"default"}},
+		} {
+			ctx := principal.With(t.Context(), caller)
+			if err := ask(ctx, "one"); err != nil {
+				t.Errorf("%s by a caller of %s: %v", name, who, err)
+			}
+			err := ask(ctx, "absent")
+			if err == nil || problem.FromError(err).Reason != problem.NotFound || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s of an Env that is not there, by a caller of %s: %v, want %q without names of other namespaces", name, who, err,
+					problem.NotFound)
+			}
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
@@ -16,6 +17,9 @@ import (
 	"navix.sh/atoll/pkg/problem"
 	"navix.sh/atoll/pkg/segment"
 )
+
+// defaultNamespace is the namespace of a request that names none.
+const defaultNamespace = "default"
 
 // Catalog stores manifests.
 type Catalog interface {
@@ -144,22 +148,28 @@ func isIn(env *sandboxv1.Env, cluster string) bool {
 		slices.ContainsFunc(env.GetCatalog().GetClusters(), func(c *sandboxv1.CatalogCluster) bool { return c.GetClusterId() == cluster })
 }
 
+// GetEnv returns an Env. Without a namespace it is of the default one, as in a claim; an empty one would name the Envs of all of them.
 func (e envs) GetEnv(ctx context.Context, r *sandboxv1.GetEnvRequest) (*sandboxv1.Env, error) {
-	p := principal.From(ctx)
-	if err := p.CheckEnv(r.GetNamespace(), r.GetName()); err != nil {
+	p, key := principal.From(ctx), segment.Key{Namespace: cmp.Or(r.GetNamespace(), defaultNamespace), Name: r.GetName()}
+	if err := p.CheckEnv(key.Namespace, key.Name); err != nil {
 		return nil, err
 	}
-	env, err := e.full(ctx, segment.Key{Namespace: r.GetNamespace(), Name: r.GetName()})
+	env, err := e.full(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if env != nil {
 		return p.ShowEnv(env), nil
 	}
-	return nil, e.fleet.UnknownEnv(r.GetNamespace(), r.GetName(), p)
+	return nil, e.fleet.UnknownEnv(key.Namespace, key.Name, p)
 }
 
+// ExplainEnv explains a claim of an Env. Without a namespace it is of the default one, as in a claim.
 func (e envs) ExplainEnv(ctx context.Context, r *sandboxv1.ExplainEnvRequest) (*sandboxv1.Decision, error) {
+	if r.GetNamespace() == "" {
+		r = proto.CloneOf(r)
+		r.Namespace = defaultNamespace
+	}
 	decision, err := e.service.Explain(ctx, r)
 	if err != nil {
 		return nil, err
