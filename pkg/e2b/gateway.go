@@ -147,7 +147,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.toSandbox(w, r, id, r.Header.Get("E2b-Sandbox-Port"))
 		return
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	if r.ContentLength != 0 { // without a body, net/http already reads on, and a deadline would end the request's context
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	g.control.ServeHTTP(w, r)
 }
