@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -145,6 +147,22 @@ func TestAValueOfASecretIsInTheRequestAlone(t *testing.T) {
 			t.Errorf("the message is %s", text)
 		}
 	})
+}
+
+// A value that is part of another one leaves nothing of that in a message, in whatever order they stand and however they are written.
+func TestAMessageHasNoRestOfAValue(t *testing.T) {
+	const whole, part = `user "a" hunter2-7f3a`, `user "a"`
+	for name, s := range map[string]*Step{
+		"the part first": {Exec: &hook.Exec{Command: []string{"sh", part, whole}}},
+		"the part last":  {Exec: &hook.Exec{Command: []string{"sh", whole, part}}},
+		"in a request":   {HTTP: &hook.HTTP{Body: hook.Value{Text: part}, Headers: map[string]hook.Value{"X-Key": {Text: whole}}}},
+	} {
+		for _, text := range []string{whole, strconv.Quote(whole), url.QueryEscape(whole)} {
+			if got := s.redact(errors.New("it refuses " + text)); got != "it refuses …" {
+				t.Errorf("%s: of %s the message has %q", name, text, got)
+			}
+		}
+	}
 }
 
 // A Secret that cannot be used fails the sandbox at once, with a reason of its own that names it.

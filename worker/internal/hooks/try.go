@@ -199,10 +199,13 @@ func (s *Step) redact(err error) string {
 		err = of.Err
 	}
 	text := err.Error()
+	var forms []string
 	for _, secret := range s.secrets() {
-		for _, form := range []string{secret, url.QueryEscape(secret), strconv.Quote(secret)} {
-			text = strings.ReplaceAll(text, form, "…")
-		}
+		forms = append(forms, secret, url.QueryEscape(secret), strconv.Quote(secret))
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another, which goes first
+	for _, form := range forms {
+		text = strings.ReplaceAll(text, form, "…")
 	}
 	if len(text) > maxMessage {
 		text = strings.ToValidUTF8(text[:maxMessage], string(utf8.RuneError)) + "…"
