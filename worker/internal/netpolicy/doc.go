@@ -10,6 +10,7 @@
 //	egress.go      the annotation's grammar (pure)
 //	render.go      the objects (pure)
 //	reconciler.go
+//	cleanup.go     deletes what an earlier mode made
 //	gate.go
 //
 // # Rules
@@ -24,6 +25,8 @@
 //     it: TestI14SandboxesReachWhatIsListed.
 //   - An invalid annotation opens nothing, and the condition says which item is invalid and what is valid. Pods keep running (I6):
 //     TestParseEgressRefuses, TestI14RolesOfNamespaces of package runner.
+//   - What an earlier mode made and this one does not have is deleted once: TestPoliciesOfAnEarlierModeGo. The chart gives the right to
+//     CiliumNetworkPolicies with the mode cilium alone; without it, log and conditions say what a person does: TestWhatIsLeftIsTold.
 //   - Addresses of cloud metadata services are cut out of wider blocks: TestI14SandboxesReachWhatIsListed, FuzzParseEgress. Blocks of such
 //     addresses alone must be in the SandboxTemplate too; because cluster administrators write that: TestRestrict.
 //   - The annotation is bounded: 4 KiB, 64 items, 8 ports an item (I14): TestParseEgressRefuses, FuzzParseEgress.

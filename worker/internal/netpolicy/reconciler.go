@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +65,7 @@ type Options struct {
 	Paused func(*v1alpha1.SandboxPool) bool
 	// Clock is the process's own clock; nil is the system's.
 	Clock clock.PassiveClock
+	Log   logr.Logger
 }
 
 // Reconciler maintains the policies of pools.
@@ -72,6 +75,7 @@ type Reconciler struct {
 	client    client.Client
 	cache     client.Reader
 	templates *podtemplate.Cache
+	left      atomic.Pointer[leftover] // of the mode cilium; nil: nothing is known to be
 
 	pool.Listeners // of the gate
 }
@@ -100,7 +104,22 @@ func Setup(mgr ctrl.Manager, o Options) (*Reconciler, error) {
 	if err := b.Complete(r); err != nil {
 		return nil, fmt.Errorf("building the controller of network policies: %w", err)
 	}
+	if err := addCleanup(mgr, &cleanup{kinds: obsolete(o.Mode), left: r.leave, log: o.Log}); err != nil {
+		return nil, err
+	}
 	return r, nil
+}
+
+// leave notes what is left of the mode cilium, for the conditions of all pools.
+func (r *Reconciler) leave(ctx context.Context, left leftover) {
+	r.left.Store(&left)
+	pools := &v1alpha1.SandboxPoolList{}
+	if err := r.client.List(ctx, pools); err != nil {
+		return // the cache is closing
+	}
+	for i := range pools.Items {
+		r.Announce(client.ObjectKeyFromObject(&pools.Items[i]))
+	}
 }
 
 func (r *Reconciler) poolsOf(ctx context.Context, template client.Object) []reconcile.Request {
@@ -194,15 +213,26 @@ func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string,
 			"valid here: dns, internet, addresses and CIDRs", e.Names[0].Name))
 	}
 	if fault != nil {
-		w.condition = patch.False(applied, v1alpha1.ReasonEgressInvalid, fault.Error()+"; what is not opened stays closed")
+		w.condition = patch.False(applied, v1alpha1.ReasonEgressInvalid, fault.Error()+"; what is not opened stays closed"+r.exception(e))
 		return w
 	}
 	open := strings.Join(strings.Fields(value), " ")
 	if open == "" {
 		open = "nothing"
 	}
-	w.condition = patch.True(applied, v1alpha1.ReasonNetworkPolicyApplied, "Pods may connect to: "+open)
+	w.condition = patch.True(applied, v1alpha1.ReasonNetworkPolicyApplied, "Pods may connect to: "+open+r.exception(e))
 	return w
+}
+
+// exception says what is open besides, because the worker cannot delete policies of the mode cilium. Where it does not know whether there
+// are any, it says so of pools that list names.
+func (r *Reconciler) exception(e *Egress) string {
+	left := r.left.Load()
+	if left == nil || !left.known && len(e.Names) == 0 {
+		return ""
+	}
+	return "; but names that a CiliumNetworkPolicy of the mode cilium opens stay open: the worker cannot delete it, which takes: " +
+		left.remedy
 }
 
 // apply writes a policy if it differs from the cached one.

@@ -162,6 +162,7 @@ func (w *assembly) addNetworkPolicies() (*netpolicy.Reconciler, error) {
 	r, err := netpolicy.Setup(w.mgr, netpolicy.Options{
 		Mode: w.network.mode, Egress: w.network.egress,
 		Worker: netpolicy.Worker{Namespace: w.namespace, Labels: from}, Paused: w.others.PausedPool, Clock: w.local,
+		Log: w.log.WithName("netpolicy"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding the network policies of sandboxes: %w", err)
