@@ -18,8 +18,9 @@
 //   - Ingress is open only for the worker's hooks and checks; exec, logs and ports go through the kubelet. Egress is open only for listed
 //     destinations: TestI14SandboxesReachWhatIsListed, TestNames, TestI14_TheNetworkOfASandboxIsClosed of e2e/kubelet. A further
 //     NetworkPolicy opens more.
-//   - A pool's first Pods wait for its policy. The policy is kept, and is written only if it differs: TestI14RolesOfNamespaces of package
-//     runner.
+//   - A pool's first Pods wait for its policy, and not for one that an earlier pool of its name left behind:
+//     TestI14TheFirstPodsWaitForTheirOwnPoolsPolicy. The policy is kept, and is written only if it differs: TestI14RolesOfNamespaces of
+//     package runner.
 //   - No policy has the name of another pool's policy; because each would replace or delete the other: TestI14NoTwoPoliciesHaveOneName.
 //   - The Pod of a sandbox whose claim has denyEgress has a label that excludes it from the opening policy. The CNI needs a moment to see
 //     it: TestI14SandboxesReachWhatIsListed.

@@ -8,6 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,8 +25,9 @@ func (r *Reconciler) Of(ctx context.Context, p *v1alpha1.SandboxPool) (pool.Gate
 	if p.DeletionTimestamp != nil {
 		return pool.Gate{}, nil
 	}
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: NameOf(p.Name)}, &networkingv1.NetworkPolicy{})
-	if apierrors.IsNotFound(err) {
+	policy := &networkingv1.NetworkPolicy{}
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: NameOf(p.Name)}, policy)
+	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(policy, p) { // that of an earlier pool is about to be deleted
 		pending := patch.False(v1alpha1.SandboxPoolConditionNetworkPolicyApplied, v1alpha1.ReasonNetworkPolicyPending,
 			"the NetworkPolicy is being created; the first Pods wait for it")
 		return pool.Gate{Awaits: true, Conditions: []patch.Condition{pending}}, nil
