@@ -31,6 +31,8 @@ const (
 	maxOutput = 256 << 10
 	// quiet is the number of seconds without output after which a stream sends a keepalive.
 	quiet = "20"
+	// maxTimeout is the longest timeout of a command: the header in which the daemon gets it has ten digits.
+	maxTimeout = 9_999_999_999 * time.Millisecond
 	// grace is how long a daemon may take to end a command after its timeout.
 	grace = 5 * time.Second
 	// killPause is the pause before a SIGKILL that was not delivered is sent again.
@@ -56,8 +58,8 @@ func check(c *sandboxv1.Command, q *query) (timeout time.Duration, err error) {
 	}
 	q.bounded("workdir", c.Workdir, maxPathBytes)
 	if c.Timeout != "" {
-		if timeout, err = time.ParseDuration(c.Timeout); err != nil || timeout <= 0 {
-			q.fault("timeout", c.Timeout, serve.ValidDuration)
+		if timeout, err = time.ParseDuration(c.Timeout); err != nil || timeout <= 0 || timeout > maxTimeout {
+			q.fault("timeout", c.Timeout, serve.ValidDuration+", at most "+maxTimeout.String())
 		}
 	}
 	return timeout, q.known("user")

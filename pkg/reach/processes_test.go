@@ -5,8 +5,10 @@ package reach
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,22 @@ func TestTheInputOfACommandThatHasEnded(t *testing.T) {
 		case <-responded:
 		case <-time.After(openTimeout / 2):
 			t.Errorf("%s: the response waits for the daemon: %s", accept, <-responded)
+		}
+	}
+}
+
+// The error of a timeout that the daemon cannot take is the API's: it names the field, its value and what is valid.
+func TestTimeoutsOfACommandHaveABound(t *testing.T) {
+	a := newAPI(t)
+	command := func(timeout string) string { return fmt.Sprintf(`{"command":["true"],"timeout":%q}`, timeout) }
+	a.want(200, "POST", "a-east/processes", command(maxTimeout.String()))
+	longest := time.Duration(math.MaxInt64)
+	for _, timeout := range []string{(maxTimeout + time.Millisecond).String(), longest.String(), "9999999h", "0s", "-1s"} {
+		text := a.want(400, "POST", "a-east/processes", command(timeout))
+		for _, want := range []string{`"timeout"`, timeout, "at most 2777h46m39.999s"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the error lacks %s: %s", timeout, want, text)
+			}
 		}
 	}
 }
