@@ -82,7 +82,7 @@ func advance(s *hubstate.Authority, to hubstate.RotationStep, now time.Time) {
 		s.CAs = s.CAs[len(s.CAs)-1:]
 	case hubstate.Renewing:
 		// Tokens name the previous CA. An invitation that waits for an approval goes with its request; because otherwise its cluster would ask
-		// until it expires, and nobody could approve it.
+		// until it expires, and no admin could approve it.
 		s.Invitations, s.Waiting = slices.DeleteFunc(s.Invitations, func(i hubstate.Invitation) bool { return !i.Granted }), nil
 	}
 }
