@@ -178,7 +178,7 @@ func (c *Copy) swap(r hubstate.Record) hubstate.Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.known[r.ClusterID]
-	if r.UID == "" && len(r.Forgotten) == 0 {
+	if empty(r) {
 		delete(c.known, r.ClusterID)
 	} else {
 		c.known[r.ClusterID] = r

@@ -144,6 +144,29 @@ func TestARevocationSurvivesTheVolume(t *testing.T) {
 	}
 }
 
+// TestWhatIsRecordedOfAnInvitedClusterSurvivesTheVolume before the cluster has registered; because its certificate does.
+func TestWhatIsRecordedOfAnInvitedClusterSurvivesTheVolume(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0).UTC()
+	for name, of := range map[string]hubstate.Record{
+		"revoked keys": {ClusterID: "north", RefusedKeys: []string{"k"}},
+		"revoked":      {ClusterID: "north", RevokedAt: at},
+		"scope":        {ClusterID: "north", Scope: &hubstate.Scope{Teams: []string{"a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t)
+			d.begin(hubstate.Identity{ID: "a"})
+			_, guard := d.open()
+			must.Succeed(t, guard.Save(t.Context(), of))
+			d.lose()
+			d.open()
+			r, found, err := hubstate.LoadRecord(t.Context(), d.registry, "north")
+			if r.Revision = 0; err != nil || !found || !reflect.DeepEqual(r, of) {
+				t.Errorf("the registry has %+v, %t, %v, want %+v", r, found, err, of)
+			}
+		})
+	}
+}
+
 // TestProofsSurviveTheVolume, also beside a backup from before them.
 func TestProofsSurviveTheVolume(t *testing.T) {
 	d, proofs := newDisk(t), hubstate.Proofs{Secrets: []hubstate.ProofSecret{hubstate.NewProofSecret()}}

@@ -58,3 +58,9 @@ func excerpt(r hubstate.Record) hubstate.Record {
 	return hubstate.Record{ClusterID: r.ClusterID, UID: r.UID, RegisteredAt: r.RegisteredAt, Forgotten: r.Forgotten,
 		RefusedKeys: r.RefusedKeys, RevokedAt: r.RevokedAt, Scope: r.Scope}
 }
+
+// empty reports whether the document needs no entry for an excerpt. A cluster that was invited and has not registered yet may have a scope
+// or revocations, which must outlive the volume: its certificate does.
+func empty(r hubstate.Record) bool {
+	return r.UID == "" && r.Scope == nil && len(r.Forgotten)+len(r.RefusedKeys) == 0 && r.RevokedAt.IsZero()
+}

@@ -11,6 +11,8 @@
 //   - The document is written before a name is bound, taken or returned, and a failed write fails that change; because the document must
 //     never be behind. It has no incarnations, because workers remember theirs. A backup's record of the same cluster keeps the fields that
 //     the document lacks: TestABackupKeepsWhatTheCopyLacks.
+//   - The document has the revocations and the scope of a cluster that was invited and has not registered yet; because its certificate
+//     outlives the volume: TestWhatIsRecordedOfAnInvitedClusterSurvivesTheVolume.
 //   - The document is read only if the registry is missing or from a backup; because otherwise the document may be older. If it cannot be
 //     read then, the hub does not start.
 //   - The document includes the hub's CA, unencrypted. It is written before the CA signs a certificate for a cluster (package authority).
