@@ -250,6 +250,25 @@ func TestANewerStreamReplacesTheOlder(t *testing.T) {
 	h.must(h.await(done).err)
 }
 
+// TestALateStreamTakesNoCallsOfItsSuccessor: a stream may be replaced after its Begin, before it is the cluster's stream here.
+func TestALateStreamTakesNoCallsOfItsSuccessor(t *testing.T) {
+	h := newHub(t, handler{})
+	h.attach("a", "py")
+	late := h.server.conn("a")
+	newer := h.again("a", 2)
+	h.eventually(func() error {
+		c := h.server.conn("a")
+		return wait.If(c != nil && c != late, "the newer stream is not the cluster's")
+	})
+	h.server.replace(late)
+	if h.server.conn("a") == late {
+		t.Fatal("calls go to a stream that was replaced")
+	}
+	done := h.dispatch(t.Context(), "a", claimOf("k"))
+	newer.answer(&federationv1.Answer{Id: newer.dispatched().GetId()})
+	h.must(h.await(done).err)
+}
+
 func TestEndedIsAcknowledgedWhenItIsStored(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)

@@ -236,10 +236,16 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 
 var errNotIntroduced = status.Error(codes.DeadlineExceeded, "the worker did not introduce itself in time")
 
-// replace makes c the cluster's stream. The previous stream ends through its session's Replaced.
+// replace makes c the cluster's stream. The previous stream ends through its session's Replaced. A stream that was replaced since its Begin
+// changes nothing; because its successor may have its place already, and would get no calls.
 func (s *Server) replace(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	select {
+	case <-c.session.Replaced():
+		return
+	default:
+	}
 	s.conns[c.clusterID] = c
 	s.endHold(c.clusterID)
 	delete(s.renewals, c.clusterID)
