@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ type hub struct {
 	server  *Server
 	address string
 	ca      *pki.Authority
+
+	recovering atomic.Bool // the hub has lost claim keys
 }
 
 // handler is a Handler of functions; nil ones do nothing.
@@ -69,7 +72,10 @@ func newHub(t *testing.T, takes handler) *hub {
 	registry, err := store.OpenBolt(filepath.Join(dir, "registry.db"), "registry")
 	h.must(err)
 	t.Cleanup(func() { h.must(registry.Close()) })
-	h.fleet, err = fleet.New(t.Context(), fleet.Options{Clock: clock.RealClock{}, Registry: fleet.NewRegistry(registry), HubID: "hub-0"})
+	h.fleet, err = fleet.New(t.Context(), fleet.Options{
+		Clock: clock.RealClock{}, Registry: fleet.NewRegistry(registry), HubID: "hub-0",
+		Recovering: func(string) bool { return h.recovering.Load() },
+	})
 	h.must(err)
 	h.ca, err = pki.New(filepath.Join(dir, "pki"))
 	h.must(err)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	federationv1 "navix.sh/atoll/api/federation/v1"
+	"navix.sh/atoll/e2e/wait"
 	"navix.sh/atoll/hub/internal/recovery"
 	"navix.sh/atoll/pkg/hubstate"
 	"navix.sh/atoll/pkg/store"
@@ -71,5 +72,31 @@ func TestI2AWorkerNoticesThatTheStoreWasSetBack(t *testing.T) {
 		t.Errorf("recovering: %t, the cluster is given %v", state.Recovering(), welcome.GetLedger())
 	}
 	for range east.frames { // until the stream ends
+	}
+}
+
+// TestI2AStreamThatWasWelcomedBeforeALossBeginsAgain, also if it has not begun yet; because its worker sends only the keys of live
+// sandboxes.
+func TestI2AStreamThatWasWelcomedBeforeALossBeginsAgain(t *testing.T) {
+	h := newHub(t, handler{})
+	early := h.dial("a")
+	if welcome := early.hello(&federationv1.Hello{Incarnation: 1}).GetWelcome(); welcome == nil || welcome.GetRecovering() {
+		t.Fatalf("before the loss: %v", welcome)
+	}
+	h.recovering.Store(true)
+	h.server.EndAll()
+	early.send(&federationv1.WorkerFrame{Body: &federationv1.WorkerFrame_Begin{Begin: &federationv1.Begin{Incarnation: 1}}})
+	early.read()
+	h.eventually(func() error {
+		select {
+		case _, open := <-early.frames:
+			return wait.If(!open, "a frame")
+		default:
+			return errors.New("the stream goes on")
+		}
+	})
+	next := h.dial("a")
+	if !next.hello(&federationv1.Hello{Incarnation: 1, Stream: 2}).GetWelcome().GetRecovering() {
+		t.Error("the next stream is not asked for all keys")
 	}
 }

@@ -160,6 +160,9 @@ func (s *Server) Attach(stream stream) error {
 	c.unacknowledged(hello.GetUnacknowledged())
 	s.replace(c)
 	defer s.remove(c)
+	if session.Outdated() { // EndAll may have come before the stream had its place
+		session.Close()
+	}
 	log.Info("attached", "incarnation", session.Incarnation())
 	err = c.serve(stream)
 	log.Info("detached", "reason", fmt.Sprint(err))

@@ -41,13 +41,14 @@ type Session struct {
 	outbox          outbox
 	feed            feed
 
-	restored bool   // the cluster's etcd went back before this stream
-	beat     uint64 // the highest number of a heartbeat
-	assembly assembly
-	keys     *[]*federationv1.KeyHolder // of the report that has just counted
-	synced   bool                       // a complete report of this stream has counted, or its first delta if it needs no complete report
-	deltas   bool                       // the hub has the view that the hello names: no complete report is needed
-	asking   asking
+	restored   bool   // the cluster's etcd went back before this stream
+	recovering bool   // the Welcome requested all keys of the cluster
+	beat       uint64 // the highest number of a heartbeat
+	assembly   assembly
+	keys       *[]*federationv1.KeyHolder // of the report that has just counted
+	synced     bool                       // a complete report of this stream has counted, or its first delta if it needs no complete report
+	deltas     bool                       // the hub has the view that the hello names: no complete report is needed
+	asking     asking
 }
 
 // Peer describes the certificate of the peer that opens a stream.
@@ -178,7 +179,7 @@ func (c *cluster) attach(peer Peer, hello *federationv1.Hello) (*Session, *feder
 		Allotments:        c.fleet.allots,
 		EtcdRestored:      wentBack(s.resourceVersion, r.ResourceVersion),
 	}
-	s.restored = welcome.GetEtcdRestored()
+	s.restored, s.recovering = welcome.GetEtcdRestored(), welcome.GetRecovering()
 	s.deltas = decideDeltas(deltaFacts{
 		known: c.known.Load(), recovering: welcome.GetRecovering(), restored: s.restored, suspects: len(c.suspects) > 0,
 		order: c.order, digest: c.holdings.digest, acknowledgedTerm: hello.GetTerm(), term: r.Term,
@@ -331,6 +332,12 @@ func (s *Session) NoReceipt() {
 // EtcdRestored reports whether the stream began after the cluster's etcd was restored. Everything that its first complete report omits is
 // lost.
 func (s *Session) EtcdRestored() bool { return s.restored }
+
+// Outdated reports whether the hub has lost claim keys since the stream's Welcome. Its worker then sends too few keys, and has to begin
+// again.
+func (s *Session) Outdated() bool {
+	return !s.recovering && s.cluster.fleet.recovers(s.cluster.ID)
+}
 
 // Receipt records that a dispatch got its receipt in time.
 func (s *Session) Receipt() {

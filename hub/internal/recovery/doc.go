@@ -62,8 +62,8 @@
 // acknowledgements, and name it in their Hello.
 //
 //   - A mark that is beyond the ledger, or of a ledger that this one never replaced, starts a recovery, and all streams begin again:
-//     TestDecideMark, TestI2AVolumeThatWasSetBackIsNoticed, TestI2AWorkerNoticesThatTheStoreWasSetBack of package attach, fault 26 of
-//     e2e/sim.
+//     TestDecideMark, TestI2AVolumeThatWasSetBackIsNoticed, TestI2AWorkerNoticesThatTheStoreWasSetBack and
+//     TestI2AStreamThatWasWelcomedBeforeALossBeginsAgain of package attach, fault 26 of e2e/sim.
 //   - Besides the revision, a mark has the number of the store's commits; because a restore with --bump-revision, or other writes to the
 //     etcd, raise the revision: TestI2AnEtcdWhoseRevisionsRoseIsNoticed. Earlier builds do not count commits, and do not drop the marks of
 //     builds that do.
