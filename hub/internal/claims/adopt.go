@@ -68,8 +68,9 @@ func (s *Service) awaitMemories(ctx context.Context) {
 // OnKeys applies a cluster's key index. It ends Pods whose claims ended or moved to another attempt while the cluster was away, or before a
 // late write created the Pod. Until the cluster has been heard, it adopts keys that the ledger may have lost.
 func (s *Service) OnKeys(cluster string, holders []*federationv1.KeyHolder) {
+	recovers := !s.recovery.Whole()
 	s.background.RetryUntilDone(&s.indexes, cluster, mostIndexPause, s.forgets(cluster), func(ctx context.Context) error {
-		err := s.takeIndex(ctx, cluster, holders)
+		err := s.takeIndex(ctx, cluster, holders, recovers)
 		if err != nil && ctx.Err() == nil {
 			s.log.Info("Could not look through a cluster's keys; it is tried again", "cluster", cluster, "error", err.Error())
 		}
@@ -82,9 +83,11 @@ func (s *Service) forgets(cluster string) func() bool {
 	return func() bool { return s.fleet.Forgotten(cluster, "") }
 }
 
-func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder) error {
+// takeIndex applies a key index. recovers says that it arrived during a recovery. An earlier one does not count for the recovery; because
+// the cluster was not asked for all keys, and those that the ledger lacks were not missing yet. The cluster sends another one.
+func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder, recovers bool) error {
 	strays, err := s.adoptAll(ctx, s.sender(cluster), holders)
-	if err == nil {
+	if err == nil && recovers {
 		err = s.recovery.Heard(ctx, cluster)
 	}
 	if ending := s.endAll(ctx, cluster, strays); ending != nil { // retried, see endings

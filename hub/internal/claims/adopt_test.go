@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,7 +62,7 @@ func (f *federation) tell(cluster string, more ...*federationv1.KeyHolder) {
 		}
 	}
 	w.Mu.Unlock()
-	must.Succeed(f.t, f.hub.takeIndex(f.t.Context(), cluster, index))
+	must.Succeed(f.t, f.hub.takeIndex(f.t.Context(), cluster, index, true))
 }
 
 // hold creates a live Pod with a key in a cluster.
@@ -111,6 +112,58 @@ func TestI2ALostLedgerAnswersNoKeyBeforeAllClustersWereHeard(t *testing.T) {
 	if claims := f.Workers["east"].Claims(); len(claims) > 2 {
 		t.Errorf("I2: claimed again: %v", claims)
 	}
+}
+
+// readKey is a store that calls once when a claim key is read.
+type readKey struct {
+	store.Store
+	key  string
+	once func()
+}
+
+func (r *readKey) Get(ctx context.Context, key string) (store.Entry, bool, error) {
+	if key == r.key {
+		r.once()
+	}
+	return r.Store.Get(ctx, key)
+}
+
+// TestI2AnIndexFromBeforeALossDoesNotCountForIt: the loss is noticed while the hub looks through the index.
+func TestI2AnIndexFromBeforeALossDoesNotCountForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, map[string]int32{"east": 3})
+		lost, err := recovery.Open(t.Context(), workertest.OpenStore(t, "claims"), f.Registry, clock.RealClock{})
+		must.Succeed(t, err)
+		far, ok := lost.Mark()
+		if !ok {
+			t.Fatal("the lost ledger has no mark")
+		}
+		_, err = f.Registry.Commit(t.Context(), store.Txn{Deletes: []string{hubstate.LedgerKey}})
+		must.Succeed(t, err)
+		f.hub.Close()
+		f.reopen()
+		if !f.recovery.Whole() {
+			t.Fatal("it recovers before a cluster has told")
+		}
+		f.hub.Close()
+		hash := ledger.KeyHash("", "default", "k")
+		f.store = &readKey{f.store, ledger.ClaimPrefix + hash, sync.OnceFunc(func() {
+			if _, because, err := f.recovery.Remembered(t.Context(), far, time.Now()); err != nil || because == "" {
+				t.Errorf("the loss is not noticed: %q, %v", because, err)
+			}
+		})}
+		f.start()
+		f.hub.OnKeys("east", []*federationv1.KeyHolder{{KeyHash: hash, Attempt: 1}})
+		synctest.Wait()
+		if unheard := f.recovery.Unheard([]string{"east"}); len(unheard) != 1 {
+			t.Error("I2: the cluster counts as heard")
+		}
+		f.hub.OnKeys("east", nil)
+		synctest.Wait()
+		if unheard := f.recovery.Unheard([]string{"east"}); len(unheard) != 0 {
+			t.Error("the cluster does not count as heard by its next index")
+		}
+	})
 }
 
 // TestI2AnAdoptedKeyTakesTheParametersOfItsFirstRetry: they are unknown before, except for what the sandbox shows.

@@ -46,7 +46,7 @@ func TestI2HonestClustersRecoverTheirKeys(t *testing.T) {
 	f.Workers["east"].Live[ids["ended"]].Phase = sandboxv1.Phase_ENDED
 	f.loseLedger()
 	must.Succeed(t, f.hub.OnEnded(t.Context(), "east", record))
-	must.Succeed(t, f.hub.takeIndex(t.Context(), "east", []*federationv1.KeyHolder{f.holder("east", "live"), ended, underWay}))
+	must.Succeed(t, f.hub.takeIndex(t.Context(), "east", []*federationv1.KeyHolder{f.holder("east", "live"), ended, underWay}, true))
 	f.tell("west")
 	for key, id := range ids {
 		f.wantAnswer(key, id)

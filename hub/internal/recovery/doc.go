@@ -13,7 +13,8 @@
 //   - A restart with both files, or with a new registry, starts no recovery: TestARestartWithBothFilesRecoversNothing,
 //     TestALostRegistryLeavesTheLedger.
 //   - No claim with a key is served until every registered cluster has sent its key index, or an operator accepts the loss:
-//     TestALostLedgerIsWholeWhenAllClustersWereHeard.
+//     TestALostLedgerIsWholeWhenAllClustersWereHeard. An index that arrived before the loss was noticed does not count:
+//     TestI2AnIndexFromBeforeALossDoesNotCountForIt of package claims.
 //   - After an accepted loss, a cluster that was not heard gets no claims with a key; because it may hold them:
 //     TestAnAcceptedLossStillNamesWhomItHasNotHeard.
 //   - The new ledger's identity is written to the registry last, so that a restart in between starts over. The ledger records which
