@@ -178,8 +178,8 @@ func (i *Inlet) heartbeat(in *flow, h *federationv1.RelayHeartbeat) (ask bool) {
 		in.session = nil
 		return i.open(in)
 	}
-	if h.GetNoReceipt() != in.session.cluster.misses() { // the cluster's own replica decides for all
-		in.session.cluster.setReceipt(!h.GetNoReceipt(), i.fleet.now())
+	if now := i.fleet.now(); h.GetNoReceipt() != in.session.cluster.misses(now) { // the cluster's own replica decides for all
+		in.session.cluster.setReceipt(!h.GetNoReceipt(), now)
 		in.session.cluster.evaluate()
 	}
 	if h.GetHeartbeat() == nil {

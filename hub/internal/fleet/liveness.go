@@ -56,11 +56,12 @@ func (c *cluster) setReceipt(got bool, now time.Duration) {
 	c.liveness.noReceipt, c.liveness.noReceiptAt = !got, now
 }
 
-// misses reports whether a dispatch got no receipt and none has arrived since.
-func (c *cluster) misses() bool {
+// misses reports whether a missing receipt counts, as in decideHealth. One that no longer counts stays recorded, and must not hide the next
+// one from peers.
+func (c *cluster) misses(now time.Duration) bool {
 	c.liveness.mu.Lock()
 	defer c.liveness.mu.Unlock()
-	return c.liveness.noReceipt
+	return c.liveness.noReceipt && now-c.liveness.noReceiptAt < recoverAfter
 }
 
 func (c *cluster) quarantineUntil(at time.Duration) {

@@ -356,7 +356,9 @@ func (c *cluster) relayHeartbeat(s *Session, h *federationv1.Heartbeat) {
 	if len(c.fleet.relayed()) == 0 {
 		return
 	}
-	beat := &federationv1.RelayHeartbeat{ClusterId: c.ID, Stream: s.id.stream, Degraded: c.degraded, NoReceipt: c.misses()}
+	beat := &federationv1.RelayHeartbeat{
+		ClusterId: c.ID, Stream: s.id.stream, Degraded: c.degraded, NoReceipt: c.misses(c.fleet.now()),
+	}
 	beat.Heartbeat = &federationv1.Heartbeat{
 		Number: h.GetNumber(), Sequence: c.order.Sequence, Digest: c.holdings.digest, ResourceVersion: h.GetResourceVersion(),
 	}

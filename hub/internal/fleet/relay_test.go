@@ -306,6 +306,17 @@ func TestRelayedHeartbeatsKeepAClusterFresh(t *testing.T) {
 		o.heartbeat()
 		settle(w)
 		want(router.Fresh)
+		for range 2 { // the first one is over without a receipt
+			o.session.NoReceipt()
+			settle(w)
+			want(router.NoReceipt)
+			for range recoverAfter/heartbeatInterval + 1 {
+				time.Sleep(heartbeatInterval)
+				o.heartbeat()
+				settle(w)
+			}
+			want(router.Fresh)
+		}
 		o.change(pool(env(2), 1))
 		o.remove(env(2)) // leaves a tombstone
 		settle(w)
