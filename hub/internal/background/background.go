@@ -4,7 +4,8 @@
 //
 //   - At most 1024 jobs follow calls at a time. Beyond that the caller does the work itself (I10). Package claims bounds the jobs of each
 //     cluster.
-//   - Only a cluster's newest report is retried; because its digest matches, so that the cluster does not send it again (I10).
+//   - Only a cluster's newest report is retried; because its digest matches, so that the cluster does not send it again (I10):
+//     TestTheNewestReportEndsTheWorkOnOlderOnes.
 //   - Close ends every job and waits for it; because the store is closed next.
 package background
 
@@ -120,8 +121,8 @@ func (l *Latest) end(cluster string, t *try) {
 // RetryUntilDone retries the work on a cluster's newest report until it succeeds, with pauses up to a maximum. It ends when the
 // next report arrives, or when over returns true after a failure.
 func (g *Group) RetryUntilDone(on *Latest, cluster string, most time.Duration, over func() bool, do func(ctx context.Context) error) {
-	g.Go(func() {
-		ctx, mine := on.begin(g.base, cluster)
+	ctx, mine := on.begin(g.base, cluster) // here, because jobs may begin in another order than reports arrive
+	began := g.Go(func() {
 		defer on.end(cluster, mine)
 		for pause := retryPause; do(ctx) != nil && ctx.Err() == nil; pause = min(2*pause, most) {
 			if wallclock.Sleep(ctx, g.clock, pause) != nil || over() {
@@ -129,4 +130,7 @@ func (g *Group) RetryUntilDone(on *Latest, cluster string, most time.Duration, o
 			}
 		}
 	})
+	if !began {
+		on.end(cluster, mine)
+	}
 }

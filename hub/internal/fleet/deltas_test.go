@@ -112,3 +112,20 @@ func TestDeltasAfterAReattach(t *testing.T) {
 	}
 	wantTruth(t, b, o)
 }
+
+// TestAReportOfAReplacedStreamHasNoKeyIndex, not even that of the report before it; because the work on it would end that on a newer one.
+func TestAReportOfAReplacedStreamHasNoKeyIndex(t *testing.T) {
+	f := newFleet(t, &memoryRegistry{})
+	o := connected(t, f, "east", envs(2)...)
+	replaced := o.session
+	if _, whole := replaced.Keys(); !whole {
+		t.Fatal("the complete report has no key index")
+	}
+	o.attach(f)
+	if ack := replaced.Report(o.completeReport(1 << 20)[0]); ack != nil {
+		t.Errorf("a report of a replaced stream got %v", ack)
+	}
+	if _, whole := replaced.Keys(); whole {
+		t.Error("a report that did not count has the key index of the one before")
+	}
+}

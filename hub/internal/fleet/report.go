@@ -102,12 +102,12 @@ const (
 // Report applies one chunk. It returns nil until the last chunk has arrived, and for a stream that was replaced.
 func (s *Session) Report(r *federationv1.Report) *federationv1.ReportAck {
 	c := s.cluster
+	s.keys = nil
 	if !s.current() || s.Incarnation() == 0 {
 		c.count(resultUnordered)
 		return nil
 	}
 	c.touch(c.fleet.now())
-	s.keys = nil
 	if !s.assembly.add(r, &c.fleet.limits) {
 		c.count(resultBroken)
 		return &federationv1.ReportAck{Sequence: r.GetSequence(), SendComplete: true}
