@@ -33,7 +33,8 @@
 //   - a write gets a version that was exceeded before it was sent: TestI1AWriteToARestoredEtcdIsNotReturned; a write that changes nothing
 //     gets no new version, which is no restore: TestAWriteThatChangesNothingIsNoRestore;
 //   - a live read is older than what was seen before it: TestI1APodThatWentBackIsNoticed, TestAPodThatChangesWhileItIsLookedAtIsNotSetBack;
-//   - a sandbox that has ended is on a Pod again: TestI1WhatHasEndedAndIsThereAgainIsNoticed.
+//   - a sandbox that has ended is on a Pod again: TestI1WhatHasEndedAndIsThereAgainIsNoticed;
+//   - package agent has found the restore, even before this term serves: TestI1ATermThatIsSuspendedBeforeItServesStaysSuspended.
 //
 // A Pod of which a newer version was seen is not idle: TestI13_LabelsEditedByHandHideNoSandbox.
 //

@@ -44,3 +44,24 @@ func TestAwaitLease(t *testing.T) {
 		})
 	}
 }
+
+// I1: a term that is suspended before it serves, because etcd was restored while it listed the Pods, never serves.
+func TestI1ATermThatIsSuspendedBeforeItServesStaysSuspended(t *testing.T) {
+	for name, tc := range map[string]struct{ suspended, want bool }{
+		"not suspended": {false, true},
+		"suspended":     {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inventorytest.New(t)
+				if tc.suspended {
+					s.Suspend()
+				}
+				s.Lead()
+				if got := s.Serving(); got != tc.want {
+					t.Errorf("it serves: %t, want %t", got, tc.want)
+				}
+			})
+		})
+	}
+}

@@ -25,6 +25,7 @@ type term struct {
 	lease          Lease
 	incarnation    uint64
 	leading        context.Context // set while serving
+	suspended      bool            // serves nothing in this term, even if it has not begun yet
 	lasting        context.Context // set while serving, and a while longer
 	complete       bool            // the index has been complete once
 	reportingAgain bool            // see ReportAgain
@@ -92,6 +93,7 @@ func (i *Inventory) Start(ctx context.Context) error {
 	}()
 	running.Wait()
 	i.drain()
+	i.Update(func(s *State) { s.suspended = false })
 	if i.wasSetBack() {
 		return ErrSetBack
 	}
@@ -145,7 +147,10 @@ func (i *Inventory) lead(ctx, lasting context.Context, claimed []corev1.Pod) {
 		}
 	})
 	i.Update(func(s *State) {
-		s.leading, s.lasting, s.complete = ctx, lasting, true
+		s.lasting, s.complete = lasting, true
+		if !s.suspended {
+			s.leading = ctx
+		}
 		for _, o := range i.observers {
 			if o.Led != nil {
 				o.Led(s)
@@ -192,11 +197,11 @@ func (s *State) ReportAgain() {
 	})
 }
 
-// Suspend refuses all new calls for the rest of this term. Waiting claims end with their context. Writes under way complete, and sandboxes
-// that no caller has are still ended, because the lease is released only after that.
+// Suspend refuses all new calls for the rest of this term, even if it does not serve yet. Waiting claims end with their context. Writes
+// under way complete, and sandboxes that no caller has are still ended, because the lease is released only after that.
 func (i *Inventory) Suspend() {
 	i.Update(func(s *State) {
-		s.leading = nil
+		s.leading, s.suspended = nil, true
 		for _, o := range i.observers {
 			if o.Retired != nil {
 				o.Retired(s)
