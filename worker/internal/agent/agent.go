@@ -192,6 +192,9 @@ type leadership struct {
 	// the wait for it is over.
 	ready  chan struct{}
 	arming sync.Mutex // held while the incarnation of claims changes
+	// suspects is set from when the hub says that etcd was restored until idle Pods are replaced. Claims are not served before. arming guards
+	// it.
+	suspects bool
 }
 
 // acrossStreams is the state that one stream passes on to the next.
@@ -247,11 +250,11 @@ func (a *Agent) Connected() bool { return a.connected.Load() }
 // Incarnation returns the incarnation of this leadership, or 0 before it is stored.
 func (a *Agent) Incarnation() uint64 { return a.incarnation.Load() }
 
-// arm starts to serve claims. Only the first call has an effect.
+// arm starts to serve claims, unless idle Pods must be replaced first. Only the first such call has an effect.
 func (a *Agent) arm() {
 	a.arming.Lock()
 	defer a.arming.Unlock()
-	if !a.armed() {
+	if !a.armed() && !a.suspects {
 		a.opts.Inventory.SetIncarnation(a.Incarnation())
 		close(a.ready)
 	}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -100,7 +101,12 @@ func (w *world) lead(certificate string) *worker {
 // leadWith is lead with changed options.
 func (w *world) leadWith(certificate string, with func(*Options)) *worker {
 	w.Helper()
-	cfg := w.Config()
+	return w.leadOn(w.Config(), certificate, with)
+}
+
+// leadOn is leadWith with the configuration of the worker's clients.
+func (w *world) leadOn(cfg *rest.Config, certificate string, with func(*Options)) *worker {
+	w.Helper()
 	mgr := w.Manager(cfg, sandboxcache.ByObject(), logr.Discard())
 	w.Must(sandboxcache.AddIndexes(w.Context(), mgr.GetFieldIndexer()))
 	files, err := w.ca.Cluster(certificate)

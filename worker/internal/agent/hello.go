@@ -112,9 +112,10 @@ func (a *Agent) introduce(ctx context.Context, stream link.Stream, hello *federa
 	}
 	if w.GetEtcdRestored() {
 		a.opts.Sandboxes.DistrustActivity()
-		if err := a.replaceIdle(ctx); err != nil {
-			return welcome{}, err
-		}
+		a.suspectIdle(true)
+	}
+	if err := a.replaceSuspects(ctx); err != nil {
+		return welcome{}, err
 	}
 	if floor, raise := decideFloor(a.Incarnation(), a.term, w.GetHighestIncarnation(), w.GetHighestTerm()); raise {
 		n, err := a.store.next(ctx, floor)

@@ -121,6 +121,29 @@ func (a *Agent) afterRestore(ctx context.Context) error {
 	}
 }
 
+// suspectIdle records whether Pods that look idle may run sandboxes.
+func (a *Agent) suspectIdle(suspects bool) {
+	a.arming.Lock()
+	defer a.arming.Unlock()
+	a.suspects = suspects
+}
+
+// replaceSuspects replaces idle Pods if the hub has said that etcd was restored, and lets claims be served. After an error they are not
+// served, and the next attempt to attach replaces the Pods, whether there is a hub or not.
+func (a *Agent) replaceSuspects(ctx context.Context) error {
+	a.arming.Lock()
+	suspects := a.suspects
+	a.arming.Unlock()
+	if !suspects {
+		return nil
+	}
+	if err := a.replaceIdle(ctx); err != nil {
+		return err
+	}
+	a.suspectIdle(false)
+	return nil
+}
+
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
 
 // replaceIdle deletes all idle Pods, and their pools replace them. After a restore of etcd, a Pod that looks idle may have been claimed in

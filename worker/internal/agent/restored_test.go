@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +74,41 @@ func TestI1NothingIsServedBeforeTheHubsWordOnEtcd(t *testing.T) {
 		}
 	}
 	close(say)
+	w.hub.session()
+	w.hub.shows("py", 1)
+	if !worker.claims.Serving() {
+		t.Error("claims are not served")
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// I1: nothing is served while idle Pods cannot be replaced after the hub has said that etcd was restored.
+func TestI1NothingIsServedBeforeIdlePodsAreReplaced(t *testing.T) {
+	w, first, _ := newCluster(t, 1)
+	w.Must(first.stop())
+	w.hub.set(func() { w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{} })
+	var heals atomic.Bool
+	var tries atomic.Int32
+	cfg := w.Config()
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/pods/") || heals.Load() {
+				return next.RoundTrip(r)
+			}
+			tries.Add(1)
+			return nil, errors.New("the API server deletes nothing")
+		})
+	})
+	worker := w.leadOn(cfg, clusterID, func(*Options) {})
+	// The third try is of the second attempt to attach.
+	w.Eventually("three tries to replace the idle Pod", func() error { return wait.If(tries.Load() >= 3, tries.Load()) })
+	if worker.agent.armed() {
+		t.Error("I1: claims are served while a Pod that may run a sandbox looks idle")
+	}
+	heals.Store(true)
 	w.hub.session()
 	w.hub.shows("py", 1)
 	if !worker.claims.Serving() {

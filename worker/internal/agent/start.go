@@ -86,10 +86,11 @@ func (a *Agent) link(leading context.Context) error {
 			err = a.serve(ctx, hub)
 			a.opts.Identity.Ended(err)
 		}
-		a.arm() // even without a hub
 		if errors.Is(err, errRestored) {
 			restored = a.afterRestore(leading)
 			cut()
+		} else {
+			a.serveAlone(ctx)
 		}
 		if a.ending.begun.Err() != nil {
 			cut() // the next leader dials
@@ -97,6 +98,14 @@ func (a *Agent) link(leading context.Context) error {
 		return err
 	})
 	return errors.Join(err, restored)
+}
+
+// serveAlone serves claims without a hub (I8). If it has said that etcd was restored, idle Pods are replaced before.
+func (a *Agent) serveAlone(ctx context.Context) {
+	if err := a.replaceSuspects(ctx); err != nil && ctx.Err() == nil {
+		a.opts.Log.Error(err, "Serving no claims until idle Pods are replaced")
+	}
+	a.arm()
 }
 
 // armLater serves claims after hubPatience if the hub has not responded by then (I8).
