@@ -199,9 +199,11 @@ func (l *Lock) release(ctx context.Context, record resourcelock.LeaderElectionRe
 // unbroken reports whether a renewal continues the lapsed term, because no other process has led since. Leader election counts the terms: a
 // record that it read from another holder, or from none, gets another number and time. The API server refuses the write if the Lease has
 // changed since it was read. After the time that a long lease would have lasted, the term is over.
+//
+// A Lease has microseconds. Leader election keeps the time that it wrote, with nanoseconds, until it reads the Lease after a failed write.
 func (l *Lock) unbroken(before time.Duration, record *resourcelock.LeaderElectionRecord) bool {
-	return l.term != nil && before < l.renewed+l.mayLast &&
-		record.LeaderTransitions == l.term.LeaderTransitions && record.AcquireTime.Equal(&l.term.AcquireTime)
+	return l.term != nil && before < l.renewed+l.mayLast && record.LeaderTransitions == l.term.LeaderTransitions &&
+		record.AcquireTime.Truncate(time.Microsecond).Equal(l.term.AcquireTime.Truncate(time.Microsecond))
 }
 
 // write sends a record, with a duration that depends on the API server's last response time, and records the outcome. A write that failed,

@@ -111,7 +111,7 @@ func TestAShorterLeaseCountsAtOnce(t *testing.T) {
 // I2: a process that was suspended while another one led and released the lease must not lead again, whichever process holds it
 // now. It has claims under way that the other one has carried out again. If no other one led, it goes on, unless that took long.
 func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
-	acquired := metav1.NewTime(time.Unix(1_000_000, 0))
+	acquired := metav1.NewTime(time.Unix(1_000_000, 123_456_789))
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 15, LeaderTransitions: 3, AcquireTime: acquired}
 	for name, tc := range map[string]struct {
 		suspended time.Duration
@@ -129,6 +129,9 @@ func TestALapsedLeaseIsNotTakenAgain(t *testing.T) {
 		}, false},
 		"for long":             {14 * time.Second, nil, false},
 		"no other one has led": {13 * time.Second, nil, true},
+		"no other one has led, by the Lease": {13 * time.Second, func(_ *Lock, next *resourcelock.LeaderElectionRecord) {
+			next.AcquireTime = metav1.NewTime(acquired.Truncate(time.Microsecond))
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Second
