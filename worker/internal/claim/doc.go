@@ -53,7 +53,8 @@
 //   - A late write of an earlier leader ends in the same way if its key stands for a sandbox that has ended or for a claim under way;
 //     because no caller has received it: TestI2AWriteThatComesAfterTheEndOfItsKeyEnds, TestI2ALateWriteMakesWayForTheClaimThatWaits.
 //   - The sandbox of an unclear write ends if it appears only after the key's next call, or while a claim of the key waits that is then
-//     refused: TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal.
+//     refused: TestI2AWriteThatComesLateEndsUnanswered, TestI2AWriteThatComesLateEndsWithTheRefusal. Without a key it ends in any case:
+//     TestAnUnclearWriteThatWasSeenLeavesNoSandbox.
 //   - Sandboxes that appear while the lease has lapsed are checked when it is held again: TestI2WhatAppearedWithoutTheLeaseIsLookedAtAgain.
 //   - Refusals and cancels are kept for ten minutes, bounded in number (I10, I11): TestRefusalIsRemembered, TestCanceledKey,
 //     TestI2OnlyAnUnknownAttemptIsDeclined.

@@ -160,12 +160,15 @@ func (s *Service) write(ctx context.Context, o *op, pod *corev1.Pod, patch []byt
 }
 
 // mayAppear remembers a sandbox that no caller received and that may still appear. With a key, it is the result of the key's next call if
-// it exists by then.
+// it exists by then. Without one it ends, even if its event came before and no other follows.
 func (l locked) mayAppear(o *op) {
-	if o.claim.KeyHash == "" {
-		l.Disown(o.id)
-	} else {
+	if o.claim.KeyHash != "" {
 		l.unclear.Put(l.clock.Now(), o.claim.KeyHash, o.id)
+		return
+	}
+	l.Disown(o.id)
+	if p := l.Sandbox(o.id); p != nil {
+		l.enforce(p)
 	}
 }
 

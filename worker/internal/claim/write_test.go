@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	federationv1 "navix.sh/atoll/api/federation/v1"
 	sandboxv1 "navix.sh/atoll/api/sandbox/v1"
 	"navix.sh/atoll/worker/internal/disposition"
+	"navix.sh/atoll/worker/internal/inventory"
 	"navix.sh/atoll/worker/internal/inventory/inventorytest"
 	"navix.sh/atoll/worker/internal/sandbox"
 )
@@ -123,6 +125,32 @@ func testUnclearWrite(t *testing.T, key string, tc scriptedWrite) {
 	if err != nil || again.GetId() != sandbox.Read(p.Pod("a")).ID || got != nil && again.GetId() != got.GetId() {
 		t.Errorf("I2: asked again, the key is answered %v, %v", again, err)
 	}
+}
+
+// A claim without a key whose write has an unknown outcome leaves no sandbox, even if the Pod's event came before, and none follows.
+func TestAnUnclearWriteThatWasSeenLeavesNoSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 8)
+		s.Appear(s.IdlePod("a"))
+		s.API.Respond(func(n int, carry func() (*http.Response, error)) (*http.Response, error) {
+			if n != 1 {
+				return carry()
+			}
+			_, _ = carry()
+			s.Update(func(st *inventory.State) { st.SeeEvent(s.API.Pod("a")) })
+			return nil, context.DeadlineExceeded
+		})
+		got, err := s.Create(t.Context(), Claim{Pool: inventorytest.Pool, Request: &sandboxv1.CreateSandboxRequest{
+			Team: "red", User: "ann", Wait: sandboxv1.CreateSandboxRequest_ASSIGNED,
+		}})
+		if disposition.Of(err) != federationv1.Disposition_UNCLEAR {
+			t.Fatalf("returned %v, %v", got, err)
+		}
+		synctest.Wait()
+		if after := sandbox.Read(s.API.Pod("a")); after.ID == "" || after.Phase.Live() {
+			t.Errorf("the sandbox that no caller was given stays: %+v", after)
+		}
+	})
 }
 
 // I1, I13: a write whose version was exceeded before it was sent reached an etcd that was restored from a backup. Its Pod may run
