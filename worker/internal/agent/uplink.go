@@ -146,6 +146,7 @@ func (u *uplink) read(ctx context.Context) error {
 		case *federationv1.HubFrame_ReportAck, *federationv1.HubFrame_HeartbeatAck, *federationv1.HubFrame_EndedAck:
 			select {
 			case u.acks <- frame:
+			case <-u.sentAll: // nothing takes it; the end of the hub's side follows
 			case <-ctx.Done():
 				return ctx.Err()
 			}
