@@ -83,10 +83,13 @@ func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesReque
 	asked.Phase = sandboxv1.Phase_ENDED
 	query, _ := listing.Parse(asked)
 	match := query.Includes
-	unrecorded, stopped, err := s.listOnPods(asked, query)
+	found, stopped, err := s.listOnPods(asked, query)
 	if err != nil {
 		return nil, err
 	}
+	// What has no record is looked for before the records are read, because it may get its record meanwhile.
+	found = append(found, s.listVanished(r.GetPageToken(), match)...)
+	unrecorded := slices.DeleteFunc(found, func(sandbox *sandboxv1.Sandbox) bool { return s.opts.History.Has(sandbox.GetId()) })
 	records, next, err := s.opts.History.List(ctx, r.GetPageToken(), size, match)
 	if err != nil {
 		return nil, disposition.Doubtful(problem.New(problem.Unavailable, "%w", err).WithRetryAfter(problem.RetrySoon))
@@ -94,13 +97,7 @@ func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesReque
 	if stopped != "" && (next == "" || stopped < next) {
 		next = stopped
 	}
-	unrecorded = append(unrecorded, s.listVanished(r.GetPageToken(), match)...)
-	all := records
-	for _, sandbox := range unrecorded {
-		if !s.opts.History.Has(sandbox.GetId()) {
-			all = append(all, sandbox)
-		}
-	}
+	all := slices.Concat(records, unrecorded)
 	slices.SortStableFunc(all, func(a, b *sandboxv1.Sandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	all = slices.CompactFunc(all, func(a, b *sandboxv1.Sandbox) bool { return a.GetId() == b.GetId() })
 	if next != "" {
