@@ -126,7 +126,17 @@ func (s *Server) beginHold(clusterID string) {
 	s.holds[clusterID] = &hold{over: make(chan struct{}), until: s.opts.Clock.Now().Add(renewPatience)}
 }
 
-// attachedElsewhere ends the hold of a cluster that has attached to another replica.
+// expect begins a hold for a cluster whose first stream here is about to begin; because other replicas hear of the Begin, and send calls,
+// before the stream takes them.
+func (s *Server) expect(clusterID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns[clusterID] == nil && s.holds[clusterID] == nil {
+		s.holds[clusterID] = &hold{over: make(chan struct{}), until: s.opts.Clock.Now().Add(renewPatience)}
+	}
+}
+
+// attachedElsewhere ends the hold of a cluster that has attached to another replica, or not at all.
 func (s *Server) attachedElsewhere(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -211,7 +211,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	if !welcome.GetDeltas() && !welcome.GetEtcdRestored() { // after a restore the report must not wait (I1)
 		reported = s.awaitSlot(stream, hello, session)
 	}
-	if err := s.begin(stream, session, welcome); err != nil {
+	if err := s.begin(stream, clusterID, session, welcome); err != nil {
 		reported()
 		session.Close()
 		return nil, nil, nil, err
@@ -219,7 +219,7 @@ func (s *Server) open(stream stream, clusterID string) (hello *federationv1.Hell
 	return hello, session, reported, nil
 }
 
-func (s *Server) begin(stream stream, session *fleet.Session, welcome *federationv1.Welcome) error {
+func (s *Server) begin(stream stream, clusterID string, session *fleet.Session, welcome *federationv1.Welcome) error {
 	if err := stream.Send(&federationv1.HubFrame{Body: &federationv1.HubFrame_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
@@ -231,7 +231,9 @@ func (s *Server) begin(stream stream, session *fleet.Session, welcome *federatio
 	if begin == nil {
 		return status.Error(codes.FailedPrecondition, "the frame after Welcome is not Begin")
 	}
+	s.expect(clusterID)
 	if err := session.Begin(begin); err != nil {
+		s.attachedElsewhere(clusterID)
 		return status.Error(codes.FailedPrecondition, fmt.Errorf("beginning incarnation %d: %w", begin.GetIncarnation(), err).Error())
 	}
 	return nil
