@@ -56,7 +56,9 @@ func Kubeconfigs(ctx context.Context, cfg *rest.Config, namespace string, host m
 		return fmt.Errorf("building the manager of kubeconfig Secrets: %w", err)
 	}
 	k := &kubeconfigs{ctx: ctx, host: host, cached: local.GetClient(), log: log, reported: map[string]string{}}
-	err = ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).WithOptions(controllers.Options(1, lastRetry)).Complete(k)
+	err = ctrl.NewControllerManagedBy(local).Named("kubeconfigs").For(&corev1.Secret{}).
+		WithOptions(controllers.Options(1, lastRetry)).
+		Complete(k)
 	if err != nil {
 		return fmt.Errorf("adding the controller of kubeconfig Secrets: %w", err)
 	}
