@@ -46,9 +46,9 @@
 //
 // A Pod that looks idle in a restored etcd may run a sandbox.
 //
-//   - The hub's Welcome reports whether etcd's revision went back. If it did, all idle Pods are replaced. Claims wait for that, however
-//     long it takes, and at most 2 s for the Welcome (I8): TestI1NothingIsServedBeforeTheHubsWordOnEtcd,
-//     TestI1NothingIsServedBeforeIdlePodsAreReplaced.
+//   - The hub's Welcome reports whether etcd's revision went back. If it did, all idle Pods are replaced:
+//     TestI1AnIdlePodThatChangesIsReplaced. Claims wait for that, however long it takes, and at most 2 s for the Welcome (I8):
+//     TestI1NothingIsServedBeforeTheHubsWordOnEtcd, TestI1NothingIsServedBeforeIdlePodsAreReplaced.
 //   - During a term, a restore shows in Pods (package inventory), in the revision, or in a heartbeat of the hub; because the revision shows
 //     it only until new writes exceed the old one. Claims are refused, idle Pods replaced, and the process ends; because its caches are
 //     wrong: TestI1ATermEndsWhenTheHubSaysThatEtcdWasRestored.

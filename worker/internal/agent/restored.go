@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"navix.sh/atoll/api/v1alpha1"
@@ -144,11 +146,10 @@ func (a *Agent) replaceSuspects(ctx context.Context) error {
 	return nil
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;delete
 
 // replaceIdle deletes all idle Pods, and their pools replace them. After a restore of etcd, a Pod that looks idle may have been claimed in
-// the time that was lost (I1). So may a Pod that waits for its reset: the reset may be long done, and the container another tenant's. A Pod
-// that is claimed meanwhile stays, because its resourceVersion differs.
+// the time that was lost (I1). So may a Pod that waits for its reset: the reset may be long done, and the container another tenant's.
 func (a *Agent) replaceIdle(ctx context.Context) error {
 	// This comes first. In the other order, both loops would miss a sandbox that ends in between.
 	if err := a.neverReset(ctx); err != nil {
@@ -162,15 +163,34 @@ func (a *Agent) replaceIdle(ctx context.Context) error {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		only := client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
-		err := a.client.Delete(ctx, pod, only)
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := a.deleteIdle(ctx, pod); err != nil {
 			return fmt.Errorf("deleting idle pod %s/%s after etcd was restored: %w", pod.Namespace, pod.Name, err)
 		}
 		count++
 	}
 	a.opts.Log.Info("etcd was restored to an earlier state, idle pods are being replaced", "count", count)
 	return nil
+}
+
+// deleteIdle deletes a Pod, unless it is claimed meanwhile. A Pod that has changed otherwise, as by a status of its kubelet, is read again.
+func (a *Agent) deleteIdle(ctx context.Context, pod *corev1.Pod) error {
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		lost := a.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+		if !apierrors.IsConflict(lost) {
+			return lost
+		}
+		now := &corev1.Pod{}
+		if err := a.reader.Get(ctx, client.ObjectKeyFromObject(pod), now); err != nil {
+			return err
+		}
+		phase := sandbox.PhaseOf(now)
+		if now.UID != pod.UID || now.DeletionTimestamp != nil || phase != sandbox.Idle && phase != sandbox.Stopping {
+			return nil
+		}
+		pod = now
+		return lost
+	})
+	return client.IgnoreNotFound(err)
 }
 
 // neverReset marks the Pod of every sandbox to be replaced when the sandbox ends. etcd's data about its container is outdated: the current

@@ -116,6 +116,38 @@ func TestI1NothingIsServedBeforeIdlePodsAreReplaced(t *testing.T) {
 	}
 }
 
+// I1: a Pod that looks idle is replaced also if it changes just before it is deleted, as when its kubelet writes its status.
+func TestI1AnIdlePodThatChangesIsReplaced(t *testing.T) {
+	w, first, _ := newCluster(t, 1)
+	w.Must(first.stop())
+	old := w.pods()[0]
+	w.hub.set(func() { w.hub.welcome.EtcdRestored, w.hub.view = true, segment.Snapshot{} })
+	var changed atomic.Bool
+	cfg := w.Config()
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/pods/"+old.Name) && !changed.Swap(true) {
+				body := []byte(`{"metadata":{"annotations":{"changed":"yes"}}}`)
+				if err := w.Live.Patch(r.Context(), old.DeepCopy(), client.RawPatch(types.MergePatchType, body)); err != nil {
+					t.Error(err)
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.leadOn(cfg, clusterID, func(*Options) {})
+	w.hub.session()
+	w.hub.shows("py", 1)
+	for _, pod := range w.pods() {
+		if pod.UID == old.UID && pod.DeletionTimestamp == nil {
+			t.Errorf("I1: %s, which may run a sandbox, is kept", pod.Name)
+		}
+	}
+	if !changed.Load() {
+		t.Error("the Pod was not deleted")
+	}
+}
+
 // I8: a hub that accepts a stream and then sends nothing delays no claim for long.
 func TestI8AHubThatSaysNothingHoldsUpNoCaller(t *testing.T) {
 	w := newWorld(t)
