@@ -192,8 +192,8 @@ type leadership struct {
 	// the wait for it is over.
 	ready  chan struct{}
 	arming sync.Mutex // held while the incarnation of claims changes
-	// suspects is set from when the hub says that etcd was restored until idle Pods are replaced. Claims are not served before. arming guards
-	// it.
+	// suspects is true from the hub's word that etcd was restored until idle Pods are replaced. Until then claims do not begin to be served;
+	// a term that serves already goes on. arming guards it.
 	suspects bool
 }
 

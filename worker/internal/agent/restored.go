@@ -130,8 +130,8 @@ func (a *Agent) suspectIdle(suspects bool) {
 	a.suspects = suspects
 }
 
-// replaceSuspects replaces idle Pods if the hub has said that etcd was restored, and lets claims be served. After an error they are not
-// served, and the next attempt to attach replaces the Pods, whether there is a hub or not.
+// replaceSuspects replaces idle Pods if the hub has said that etcd was restored. Until it succeeds, arm has no effect. After an error, the
+// next attempt to attach replaces the Pods, whether there is a hub or not.
 func (a *Agent) replaceSuspects(ctx context.Context) error {
 	a.arming.Lock()
 	suspects := a.suspects

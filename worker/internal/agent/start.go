@@ -100,10 +100,10 @@ func (a *Agent) link(leading context.Context) error {
 	return errors.Join(err, restored)
 }
 
-// serveAlone serves claims without a hub (I8). If it has said that etcd was restored, idle Pods are replaced before.
+// serveAlone serves claims without a hub (I8). If the hub has said that etcd was restored, idle Pods are replaced first.
 func (a *Agent) serveAlone(ctx context.Context) {
 	if err := a.replaceSuspects(ctx); err != nil && ctx.Err() == nil {
-		a.opts.Log.Error(err, "Serving no claims until idle Pods are replaced")
+		a.opts.Log.Error(err, "Cannot replace idle Pods; a worker that serves no claims yet serves none before", "serving", a.armed())
 	}
 	a.arm()
 }
