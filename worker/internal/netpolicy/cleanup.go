@@ -21,8 +21,8 @@ import (
 // page bounds the response of a list.
 const page = 500
 
-// cleanup deletes once the policies that an earlier mode made and this one does not have; because they would go on opening and closing the
-// network of sandboxes.
+// cleanup deletes once the policies that an earlier mode made and that the current mode does not have; because they would go on opening and
+// closing the network of sandboxes.
 type cleanup struct {
 	client client.Client
 	live   client.Reader
@@ -73,7 +73,7 @@ func (c *cleanup) Start(ctx context.Context) error {
 			continue
 		}
 		left := leftover{known: found > deleted, remedy: remedy(kind)}
-		if apierrors.IsForbidden(err) && kind == ciliumKind && !left.known { // the rule in a cluster with Cilium, whatever the mode was
+		if apierrors.IsForbidden(err) && kind == ciliumKind && !left.known { // as in each cluster with Cilium where the mode is another
 			c.log.Info("The worker may not look for network policies of sandboxes that the mode cilium made; if there are any, they stay",
 				"kind", kind.Kind, "remedy", left.remedy, "error", err.Error())
 		} else {

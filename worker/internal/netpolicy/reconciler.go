@@ -75,7 +75,7 @@ type Reconciler struct {
 	client    client.Client
 	cache     client.Reader
 	templates *podtemplate.Cache
-	left      atomic.Pointer[leftover] // of the mode cilium; nil: nothing is known to be
+	left      atomic.Pointer[leftover] // of the mode cilium; nil if the cleanup has not failed
 
 	pool.Listeners // of the gate
 }
@@ -224,14 +224,14 @@ func (r *Reconciler) render(pool *v1alpha1.SandboxPool, e *Egress, value string,
 	return w
 }
 
-// exception says what is open besides, because the worker cannot delete policies of the mode cilium. Where it does not know whether there
-// are any, it says so of pools that list names.
+// exception says that policies of the mode cilium, which the worker cannot delete, open more. If it is not known whether there are any, it
+// says so only of pools that list names.
 func (r *Reconciler) exception(e *Egress) string {
 	left := r.left.Load()
 	if left == nil || !left.known && len(e.Names) == 0 {
 		return ""
 	}
-	return "; but names that a CiliumNetworkPolicy of the mode cilium opens stay open: the worker cannot delete it, which takes: " +
+	return "; but names that a CiliumNetworkPolicy of the mode cilium opens stay open, because the worker cannot delete it; delete it by: " +
 		left.remedy
 }
 
