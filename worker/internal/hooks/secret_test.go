@@ -149,7 +149,7 @@ func TestAValueOfASecretIsInTheRequestAlone(t *testing.T) {
 	})
 }
 
-// A value that is part of another one leaves nothing of that in a message, in whatever order they stand and however they are written.
+// If a value contains another one, a message has no part of either, whatever their order and however they are written.
 func TestAMessageHasNoRestOfAValue(t *testing.T) {
 	const whole, part = `user "a" hunter2-7f3a`, `user "a"`
 	for name, s := range map[string]*Step{

@@ -203,7 +203,7 @@ func (s *Step) redact(err error) string {
 	for _, secret := range s.secrets() {
 		forms = append(forms, secret, url.QueryEscape(secret), strconv.Quote(secret))
 	}
-	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // one may be part of another, which goes first
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // longest first: it may contain a shorter one
 	for _, form := range forms {
 		text = strings.ReplaceAll(text, form, "…")
 	}

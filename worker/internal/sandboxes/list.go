@@ -87,7 +87,7 @@ func (s *Service) listEnded(ctx context.Context, r *sandboxv1.ListSandboxesReque
 	if err != nil {
 		return nil, err
 	}
-	// What has no record is looked for before the records are read, because it may get its record meanwhile.
+	// Sandboxes without a record are found before the records are read; because one that gets its record in between must be in one of the two.
 	found = append(found, s.listVanished(r.GetPageToken(), match)...)
 	unrecorded := slices.DeleteFunc(found, func(sandbox *sandboxv1.Sandbox) bool { return s.opts.History.Has(sandbox.GetId()) })
 	records, next, err := s.opts.History.List(ctx, r.GetPageToken(), size, match)
