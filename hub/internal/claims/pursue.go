@@ -42,7 +42,7 @@ type pursuit struct {
 	service *Service
 	request *sandboxv1.CreateSandboxRequest // as resolve returned it
 	terms
-	as       principal.Principal // the caller, for errors; the zero value sees nothing
+	as       principal.Principal // the caller, for errors
 	deadline time.Time
 	// recordTarget records the claim's next candidate and returns the attempt's number; nil without a key.
 	recordTarget func(ctx context.Context, cluster, pool string, decision *sandboxv1.Decision) (attempt int32, err error)
