@@ -197,7 +197,11 @@ func (c *conn) report(r *federationv1.Report) error {
 		c.reported()
 	}
 	if keys, whole := c.session.Keys(); whole {
-		c.handler.OnKeys(c.clusterID, keys)
+		if c.session.Outdated() { // a loss was noticed during the report: the index lacks keys
+			c.session.Close()
+		} else {
+			c.handler.OnKeys(c.clusterID, keys)
+		}
 		if !c.indexed && c.session.EtcdRestored() {
 			c.handler.OnRestored(c.clusterID, keys)
 		}

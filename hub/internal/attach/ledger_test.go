@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -98,5 +99,26 @@ func TestI2AStreamThatWasWelcomedBeforeALossBeginsAgain(t *testing.T) {
 	next := h.dial("a")
 	if !next.hello(&federationv1.Hello{Incarnation: 1, Stream: 2}).GetWelcome().GetRecovering() {
 		t.Error("the next stream is not asked for all keys")
+	}
+}
+
+// TestI2AReportDuringALossDoesNotCount: the hub notices the loss before it has ended the stream.
+func TestI2AReportDuringALossDoesNotCount(t *testing.T) {
+	var indexes atomic.Int32
+	h := newHub(t, handler{onKeys: func(string, []*federationv1.KeyHolder) { indexes.Add(1) }})
+	w := h.attach("a", "demo")
+	before := indexes.Load()
+	h.recovering.Store(true)
+	w.sendReport(&federationv1.Report{Sequence: 2, Last: true, Complete: true}, "demo")
+	h.eventually(func() error {
+		select {
+		case _, open := <-w.frames:
+			return wait.If(!open, "a frame")
+		default:
+			return errors.New("the stream goes on")
+		}
+	})
+	if got := indexes.Load(); before != 1 || got != before {
+		t.Errorf("I2: %d indexes were looked through, and %d before the loss; want one, before it", got, before)
 	}
 }

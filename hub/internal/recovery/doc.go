@@ -14,7 +14,8 @@
 //     TestALostRegistryLeavesTheLedger.
 //   - No claim with a key is served until every registered cluster has sent its key index, or an operator accepts the loss:
 //     TestALostLedgerIsWholeWhenAllClustersWereHeard. An index that arrived before the loss was noticed does not count:
-//     TestI2AnIndexFromBeforeALossDoesNotCountForIt of package claims.
+//     TestI2AnIndexFromBeforeALossDoesNotCountForIt of package claims. Neither does a later one of a stream that was welcomed before the
+//     loss: TestI2AReportDuringALossDoesNotCount of package attach.
 //   - After an accepted loss, a cluster that was not heard gets no claims with a key; because it may hold them:
 //     TestAnAcceptedLossStillNamesWhomItHasNotHeard.
 //   - The new ledger's identity is written to the registry last, so that a restart in between starts over. The ledger records which
