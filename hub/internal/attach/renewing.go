@@ -120,9 +120,13 @@ func (s *Server) holdCalls(clusterID string) {
 // beginHold begins a hold, unless the cluster is attached to another replica. Called with the lock held.
 func (s *Server) beginHold(clusterID string) {
 	s.endHold(clusterID)
-	if peer, _ := s.opts.Fleet.Where(clusterID); peer != "" {
-		return
+	if peer, _ := s.opts.Fleet.Where(clusterID); peer == "" {
+		s.hold(clusterID)
 	}
+}
+
+// hold begins a hold where there is none. Called with the lock held.
+func (s *Server) hold(clusterID string) {
 	s.holds[clusterID] = &hold{over: make(chan struct{}), until: s.opts.Clock.Now().Add(renewPatience)}
 }
 
@@ -131,9 +135,12 @@ func (s *Server) beginHold(clusterID string) {
 func (s *Server) expect(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conns[clusterID] == nil && s.holds[clusterID] == nil {
-		s.holds[clusterID] = &hold{over: make(chan struct{}), until: s.opts.Clock.Now().Add(renewPatience)}
+	h := s.holds[clusterID]
+	if s.conns[clusterID] != nil || h != nil && s.opts.Clock.Now().Before(h.until) {
+		return
 	}
+	s.endHold(clusterID) // one that its cluster has outlasted
+	s.hold(clusterID)
 }
 
 // attachedElsewhere ends the hold of a cluster that has attached to another replica, or not at all.
