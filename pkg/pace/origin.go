@@ -20,6 +20,6 @@ func Origin(addr net.Addr) netip.Prefix {
 // IPv6 has 2^64 addresses. The invalid address has the invalid network.
 func Network(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap()
-	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // without the zone; it does not fail, because no address is shorter
+	prefix, _ := ip.Prefix(min(ip.BitLen(), 64)) // it drops the zone, and fails only for more bits than the address has
 	return prefix
 }

@@ -120,8 +120,8 @@ func (s *Service) Take(ctx context.Context, in Sourced) error {
 	return passing(s.replace(ctx, &record{Ref: ref, Manifest: data, Source: from, object: o}, before))
 }
 
-// passing returns UNAVAILABLE for a write that another one has preceded, as the step of a rollout; because the object is not at fault, and
-// is taken again.
+// passing returns UNAVAILABLE if another write of the record, such as the step of a rollout, came first; because the object is not at
+// fault, and is taken again.
 func passing(err error) error {
 	if changed := (changedError{}); errors.As(err, &changed) {
 		return problem.New(problem.Unavailable, "%w", err)

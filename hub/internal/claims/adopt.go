@@ -83,8 +83,8 @@ func (s *Service) forgets(cluster string) func() bool {
 	return func() bool { return s.fleet.Forgotten(cluster, "") }
 }
 
-// takeIndex applies a key index. recovers says that it arrived during a recovery. An earlier one does not count for the recovery; because
-// the cluster was not asked for all keys, and those that the ledger lacks were not missing yet. The cluster sends another one.
+// takeIndex applies a key index. recovers says that it arrived during a recovery. An index from before does not count for the recovery;
+// because the cluster was not asked for all keys, and none was adopted while the loss was unknown. The cluster sends another index.
 func (s *Service) takeIndex(ctx context.Context, cluster string, holders []*federationv1.KeyHolder, recovers bool) error {
 	strays, err := s.adoptAll(ctx, s.sender(cluster), holders)
 	if err == nil && recovers {
