@@ -120,7 +120,7 @@ func (s *Service) resume(ctx context.Context, hash string, doubt time.Duration) 
 	if err != nil {
 		return err
 	}
-	ctx = principal.With(ctx, principal.Nobody()) // the callers that join it later are not known
+	ctx = principal.With(ctx, principal.None()) // the callers that join it later are not known
 	_, _, err = s.join(ctx, hash, h.Record.Account, req, terms{wait: noWait})
 	return err
 }

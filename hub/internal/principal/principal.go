@@ -60,8 +60,8 @@ func From(ctx context.Context) Principal {
 	return Principal{AllTeams: true, AllNamespaces: true}
 }
 
-// Nobody returns a Principal that may see nothing. The zero Principal sees every cluster, because nothing narrows it.
-func Nobody() Principal { return Principal{narrow: []access.Scope{}} }
+// None returns a Principal that may see nothing. The zero Principal sees every cluster, because nothing narrows it.
+func None() Principal { return Principal{narrow: []access.Scope{}} }
 
 // Of returns the Principal of an identity that has a permission.
 func Of(who *access.Identity, p access.Permission, grant access.Grant) Principal {

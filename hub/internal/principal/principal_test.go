@@ -43,8 +43,8 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-func TestNobodySeesNothing(t *testing.T) {
-	p, sandbox := Nobody(), &sandboxv1.Sandbox{Namespace: "n"}
+func TestNoneSeesNothing(t *testing.T) {
+	p, sandbox := None(), &sandboxv1.Sandbox{Namespace: "n"}
 	if p.SeesNamespace("n") || p.SeesEnv("n", "e") || p.SeesCluster("north") || p.Sees(sandbox) || !p.Restricted() {
 		t.Error("it sees something")
 	}
