@@ -39,10 +39,9 @@ var (
 	killsFlag  = flag.Int("kills", 200, "how many times workers are killed in fault 23, all together")
 	claimsFlag = flag.Int("claims", 100, "how many claims are made under random continuous faults")
 	crowdFlag  = flag.Int("crowd", 8, "how many callers with a key, and as many without, make these")
-	// Ten sandboxes may be kept in one cluster, four callers use it as well, and users take two Pods away.
-	podsFlag  = flag.Int("pods", 16, "Pods of the Env in each cluster, when no fault changes its scale")
-	hubsFlag  = flag.Int("hubs", 1, "replicas of the hub; several share an etcd, and have faults of their own, from 31")
-	racesFlag = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
+	podsFlag   = flag.Int("pods", 10, "Pods of the Env in each cluster, when no fault changes its scale")
+	hubsFlag   = flag.Int("hubs", 1, "replicas of the hub; several share an etcd, and have faults of their own, from 31")
+	racesFlag  = flag.Bool("races", true, "build hub and workers with the race detector, which takes more than half of what they run on")
 )
 
 // clusters are the ids of the clusters.
