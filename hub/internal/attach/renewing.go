@@ -143,8 +143,8 @@ func (s *Server) expect(clusterID string) {
 	s.hold(clusterID)
 }
 
-// attachedElsewhere ends the hold of a cluster that has attached to another replica, or not at all.
-func (s *Server) attachedElsewhere(clusterID string) {
+// stopHolding ends the hold of a cluster that has attached to another replica, or whose stream did not begin.
+func (s *Server) stopHolding(clusterID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endHold(clusterID)

@@ -120,7 +120,7 @@ func NewServer(opts Options) *Server {
 		reports: newReportSlots(opts.Clock),
 	}
 	opts.Fleet.OnRevoke(func() { s.tunnels.endRevoked(opts.Fleet.Refuses) })
-	opts.Fleet.OnPeer(s.attachedElsewhere)
+	opts.Fleet.OnPeer(s.stopHolding)
 	return s
 }
 
@@ -233,7 +233,7 @@ func (s *Server) begin(stream stream, clusterID string, session *fleet.Session, 
 	}
 	s.expect(clusterID)
 	if err := session.Begin(begin); err != nil {
-		s.attachedElsewhere(clusterID)
+		s.stopHolding(clusterID)
 		return status.Error(codes.FailedPrecondition, fmt.Errorf("beginning incarnation %d: %w", begin.GetIncarnation(), err).Error())
 	}
 	return nil
