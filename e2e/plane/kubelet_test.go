@@ -69,7 +69,7 @@ func throughPort(t *testing.T, s *subject) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	got, err := io.ReadAll(conn)
+	got, err := io.ReadAll(io.LimitReader(conn, 1<<10))
 	return string(got), err
 }
 
