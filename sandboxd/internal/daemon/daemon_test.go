@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -418,21 +417,9 @@ func TestFiles(t *testing.T) {
 			t.Errorf("download %q: %d %s, want %d", query, status, text, want)
 		}
 	}
-	var form bytes.Buffer
-	w := multipart.NewWriter(&form)
-	for _, name := range []string{"one", "deep/two"} {
-		part, err := w.CreateFormFile("file", filepath.Join(dir, name))
-		must.Succeed(t, err)
-		_, _ = part.Write([]byte(name))
+	if status, text := s.postForm(dir, "one", "deep/two"); status != http.StatusOK {
+		t.Errorf("upload of a form: %d %s", status, text)
 	}
-	_ = w.Close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/files", &form)
-	must.Succeed(t, err)
-	request.Header.Set("Content-Type", w.FormDataContentType())
-	request.Header.Set(TokenHeader, testToken)
-	response, err := s.server.Client().Do(request)
-	must.Succeed(t, err)
-	_ = response.Body.Close()
 	if text, err := os.ReadFile(filepath.Join(dir, "deep", "two")); err != nil || string(text) != "deep/two" {
 		t.Errorf("a form's second file: %q, %v", text, err)
 	}

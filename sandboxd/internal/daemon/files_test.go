@@ -54,29 +54,39 @@ func TestACompressedFileIsWrittenAsWhatItHolds(t *testing.T) {
 	}
 }
 
+// postForm uploads a form with files below a folder, each with its name as its content.
+func (s *sandbox) postForm(dir string, names ...string) (status int, text string) {
+	s.Helper()
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	for _, name := range names {
+		part, err := w.CreateFormFile("file", filepath.Join(dir, name))
+		must.Succeed(s.T, err)
+		_, _ = part.Write([]byte(name))
+	}
+	must.Succeed(s.T, w.Close())
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.server.URL+"/files", &form)
+	must.Succeed(s.T, err)
+	request.Header.Set("Content-Type", w.FormDataContentType())
+	request.Header.Set(TokenHeader, testToken)
+	response, err := s.server.Client().Do(request)
+	must.Succeed(s.T, err)
+	defer response.Body.Close()
+	return response.StatusCode, string(must.Read(s.T, response.Body))
+}
+
 // A form may have as many files as its bound says, and no more.
 func TestAFormHasABoundedNumberOfFiles(t *testing.T) {
 	s := opened(t)
 	dir := t.TempDir()
 	for files, want := range map[int]int{maxParts: http.StatusOK, maxParts + 1: http.StatusBadRequest} {
-		var form bytes.Buffer
-		w := multipart.NewWriter(&form)
+		var names []string
 		for i := range files {
-			part, err := w.CreateFormFile("file", filepath.Join(dir, strconv.Itoa(i)))
-			must.Succeed(t, err)
-			_, _ = part.Write([]byte("x"))
+			names = append(names, strconv.Itoa(i))
 		}
-		must.Succeed(t, w.Close())
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/files", &form)
-		must.Succeed(t, err)
-		request.Header.Set("Content-Type", w.FormDataContentType())
-		request.Header.Set(TokenHeader, testToken)
-		response, err := s.server.Client().Do(request)
-		must.Succeed(t, err)
-		if text := must.Read(t, response.Body); response.StatusCode != want {
-			t.Errorf("%d files: %d %.200s, want %d", files, response.StatusCode, text, want)
+		if status, text := s.postForm(dir, names...); status != want {
+			t.Errorf("%d files: %d %.200s, want %d", files, status, text, want)
 		}
-		_ = response.Body.Close()
 	}
 }
 
